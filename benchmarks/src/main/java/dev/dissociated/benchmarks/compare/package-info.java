@@ -1,0 +1,2 @@
+/** Starts the agents, has them measure in interleaved rounds, and reports. */
+package dev.dissociated.benchmarks.compare;

@@ -1,0 +1,2 @@
+/** JMH benchmarks of what this package does not show to others. */
+package dev.dissociated.protocol.stream;

@@ -1,0 +1,75 @@
+package dev.dissociated.cli;
+
+import dev.dissociated.flight.DissociatedClient;
+import dev.dissociated.protocol.stream.DissociatedReader;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import org.apache.arrow.flight.FlightDescriptor;
+import org.apache.arrow.flight.FlightInfo;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.RootAllocator;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Option;
+
+/** {@code list}: what a server has. */
+@Command(name = "list", description = "Lists what a server has.")
+final class ListCommand implements Callable<Integer> {
+  @Mixin private Target target;
+
+  @Option(names = "--json", description = "Print one JSON object per name.")
+  private boolean json;
+
+  @Override
+  public Integer call() throws Exception {
+    List<Map<String, Object>> rows;
+    try (BufferAllocator allocator = new RootAllocator()) {
+      rows = target.with(() -> target.isFlight() ? overFlight(allocator) : directly(allocator));
+    }
+    if (json) {
+      rows.forEach(row -> System.out.println(Json.line(row)));
+      return Main.OK;
+    }
+    Table table = new Table("NAME", "ROWS", "BYTES");
+    rows.forEach(
+        row -> table.row(row.get("name"), known(row.get("rows")), known(row.get("bytes"))));
+    System.out.println(table);
+    return Main.OK;
+  }
+
+  private static Object known(Object count) {
+    return ((Number) count).longValue() < 0 ? "?" : count;
+  }
+
+  private List<Map<String, Object>> overFlight(BufferAllocator allocator) throws IOException {
+    List<Map<String, Object>> rows = new ArrayList<>();
+    try (DissociatedClient client = target.flight(allocator).build()) {
+      for (FlightInfo info : client.list()) {
+        Map<String, Object> row = Json.object();
+        row.put("name", name(info.getDescriptor()));
+        row.put("rows", info.getRecords());
+        row.put("bytes", info.getBytes());
+        rows.add(row);
+      }
+    }
+    return rows;
+  }
+
+  private static String name(FlightDescriptor descriptor) {
+    if (descriptor == null) {
+      return "";
+    }
+    return descriptor.isCommand()
+        ? new String(descriptor.getCommand(), java.nio.charset.StandardCharsets.UTF_8)
+        : String.join("/", descriptor.getPath());
+  }
+
+  private List<Map<String, Object>> directly(BufferAllocator allocator) throws IOException {
+    try (DissociatedReader reader = target.direct(allocator, SystemTables.LIST)) {
+      return Rows.of(reader);
+    }
+  }
+}

@@ -1,0 +1,84 @@
+package dev.dissociated.cli;
+
+import dev.dissociated.protocol.DissociatedException;
+import java.io.PrintWriter;
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.IExecutionExceptionHandler;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ScopeType;
+
+/** Entry point of the {@code dissociated} program. */
+@Command(
+    name = "dissociated",
+    description = "Moves Arrow record batches between processes without moving the body.",
+    subcommands = {
+      ServeCommand.class,
+      GetCommand.class,
+      ListCommand.class,
+      StatCommand.class,
+      DoctorCommand.class,
+      DemoCommand.class,
+      BenchCommand.class,
+      CommandLine.HelpCommand.class
+    },
+    mixinStandardHelpOptions = true,
+    version = "dissociated 0.1.0-SNAPSHOT",
+    synopsisSubcommandLabel = "COMMAND")
+public final class Main {
+  static final int OK = 0;
+  static final int FAILED = 1;
+  static final int USAGE = 2;
+
+  private static final String LOG_LEVEL = "org.slf4j.simpleLogger.defaultLogLevel";
+
+  Main() {}
+
+  /** Before any logger exists: it reads its level once. */
+  @Option(
+      names = {"-v", "--verbose"},
+      scope = ScopeType.INHERIT,
+      description = "Log what happens to standard error.")
+  void verbose(boolean on) {
+    if (on) {
+      System.setProperty(LOG_LEVEL, "debug");
+    }
+  }
+
+  /** Runs one command and exits with its code. */
+  public static void main(String[] arguments) {
+    if (System.getProperty(LOG_LEVEL) == null) {
+      System.setProperty(LOG_LEVEL, "warn");
+    }
+    int code = commandLine().execute(arguments);
+    System.out.flush();
+    System.exit(code);
+  }
+
+  static CommandLine commandLine() {
+    IExecutionExceptionHandler handler =
+        (failure, command, parsed) -> {
+          PrintWriter err = command.getErr();
+          err.println("dissociated " + command.getCommandName() + ": " + oneLine(failure));
+          err.flush();
+          if (Boolean.getBoolean("dissociated.trace")) {
+            failure.printStackTrace(err);
+          }
+          return FAILED;
+        };
+    return new CommandLine(new Main())
+        .setExecutionExceptionHandler(handler)
+        .setCaseInsensitiveEnumValuesAllowed(true);
+  }
+
+  /** What failed, in one line, whatever its text. */
+  static String oneLine(Throwable failure) {
+    String text = failure.getMessage();
+    if (text == null || text.isBlank()) {
+      text = failure.toString();
+    } else if (!(failure instanceof DissociatedException)) {
+      text = failure.getClass().getSimpleName() + ": " + text;
+    }
+    return text.replaceAll("\\s*\\R\\s*", "; ");
+  }
+}

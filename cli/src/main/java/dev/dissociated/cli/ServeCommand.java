@@ -1,0 +1,289 @@
+package dev.dissociated.cli;
+
+import dev.dissociated.flight.Advertise;
+import dev.dissociated.flight.DissociatedProducer;
+import dev.dissociated.flight.ProducerBuilder;
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.DissociatedUri;
+import dev.dissociated.protocol.stream.StreamLimits;
+import dev.dissociated.protocol.transport.ListenOptions;
+import dev.dissociated.protocol.transport.Listener;
+import java.io.IOException;
+import java.net.URI;
+import java.net.URISyntaxException;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.LongFunction;
+import org.apache.arrow.flight.FlightServer;
+import org.apache.arrow.flight.Location;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.RootAllocator;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Parameters;
+import picocli.CommandLine.Spec;
+
+/** {@code serve}: files by name, over Flight, by shared memory and by UCX. */
+@Command(name = "serve", description = "Serves Arrow files by name until it is stopped.")
+final class ServeCommand implements Callable<Integer> {
+  private static final String SHM = "shm";
+  private static final String UCX = "ucx";
+  private static final int STOP_SECONDS = 10;
+
+  @Spec private CommandSpec spec;
+
+  @Option(names = "--flight", paramLabel = "URI", description = "Where Flight listens.")
+  private String flight = "grpc://127.0.0.1:0";
+
+  @Option(names = "--socket", paramLabel = "PATH", description = "Where shared memory listens.")
+  private String socket = "";
+
+  @Option(
+      names = "--transports",
+      split = ",",
+      paramLabel = "NAME",
+      description = "Transports to offer beside Flight: shm, ucx, or none. shm by default.")
+  private List<String> transports = List.of(SHM);
+
+  @Option(
+      names = "--ucx",
+      split = ",",
+      paramLabel = "HOST:PORT",
+      description =
+          "Where UCX listens; several are possible. 127.0.0.1 and a free port by default.")
+  private List<String> ucx = List.of();
+
+  @Option(
+      names = "--ucx-advertise-host",
+      paramLabel = "HOST",
+      description = "The host of UCX locations as clients see it.")
+  private String ucxAdvertiseHost;
+
+  @Option(names = "--advertise", description = "Whom to tell about them: ${COMPLETION-CANDIDATES}.")
+  private Advertise advertise = Advertise.ASKED;
+
+  @Option(
+      names = "--memory",
+      converter = Bytes.class,
+      description = "Most shared memory to use, for example 4g. Half of the machine's by default.")
+  private Long memory;
+
+  @Option(
+      names = "--lease-limit",
+      converter = Bytes.class,
+      description = "Most memory one client may hold; resident data does not count.")
+  private Long leaseLimit;
+
+  @Option(names = "--socket-mode", description = "Permissions of the socket, for example 0660.")
+  private String socketMode;
+
+  @Option(names = "--socket-group", description = "Group of the socket.")
+  private String socketGroup;
+
+  @Option(names = "--allow-uid", split = ",", description = "Other users who may connect.")
+  private List<String> allowUids = List.of();
+
+  @Option(names = "--advertise-socket", description = "The socket's path as clients see it.")
+  private String advertiseSocket;
+
+  @Option(names = "--read-only", description = "Take no data from clients (always so today).")
+  private boolean readOnly;
+
+  @Parameters(paramLabel = "NAME=FILE", arity = "0..*", description = "What to serve; - is stdin.")
+  private List<String> served = List.of();
+
+  @Override
+  public Integer call() throws Exception {
+    CountDownLatch stop = new CountDownLatch(1);
+    CountDownLatch stopped = new CountDownLatch(1);
+    Thread onSignal = new Thread(() -> stopOnSignal(stop, stopped), "dissociated-stop");
+    Runtime.getRuntime().addShutdownHook(onSignal);
+    try {
+      serve(stop);
+      return Main.OK;
+    } finally {
+      stopped.countDown();
+      if (stop.getCount() > 0) {
+        Runtime.getRuntime().removeShutdownHook(onSignal);
+      }
+    }
+  }
+
+  /** A signal is the ordinary way to stop a server, so it ends with success. */
+  private static void stopOnSignal(CountDownLatch stop, CountDownLatch stopped) {
+    stop.countDown();
+    int code = Main.FAILED;
+    try {
+      code = stopped.await(STOP_SECONDS, TimeUnit.SECONDS) ? Main.OK : Main.FAILED;
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    Runtime.getRuntime().halt(code);
+  }
+
+  // FlightServer.close() may be interrupted, which the compiler warns of.
+  @SuppressWarnings("try")
+  private void serve(CountDownLatch stop) throws Exception {
+    // Closed in reverse: the server first, then the streams, then the memory they lie in.
+    try (BufferAllocator allocator = new RootAllocator();
+        Catalog catalog = new Catalog(files());
+        DissociatedProducer producer = producer(catalog, allocator);
+        FlightServer server = start(producer, allocator)) {
+      System.out.println(Json.line(listening(producer, server)));
+      System.out.flush();
+      stop.await();
+      server.shutdown();
+    }
+  }
+
+  private DissociatedProducer producer(Catalog catalog, BufferAllocator allocator) {
+    AtomicReference<DissociatedProducer> built = new AtomicReference<>();
+    ProducerBuilder builder =
+        DissociatedProducer.wrap(new CatalogProducer(catalog, allocator))
+            .advertise(advertise)
+            .tickets(new SystemTables(catalog, () -> streams(built.get()), allocator));
+    if (leaseLimit != null) {
+      StreamLimits usual = StreamLimits.DEFAULT;
+      builder.limits(
+          new StreamLimits(
+              leaseLimit,
+              Math.max(leaseLimit, usual.leasedInTotal()),
+              usual.patience(),
+              usual.claim()));
+    }
+    offer(builder);
+    DissociatedProducer producer = builder.build();
+    built.set(producer);
+    catalog.memory(memory(producer, allocator));
+    return producer;
+  }
+
+  /** The only transport must be there; where there are others, one that is not is told of. */
+  private void offer(ProducerBuilder builder) {
+    Set<String> offered = new LinkedHashSet<>(transports);
+    offered.remove("none");
+    if (!ucx.isEmpty()) {
+      offered.add(UCX);
+    }
+    for (String transport : offered) {
+      for (ListenOptions options : transport.equals(UCX) ? ucxOptions() : List.of(shmOptions())) {
+        if (transport.equals(UCX) && offered.size() > 1) {
+          builder.transportIfUsable(transport, options);
+        } else {
+          builder.transport(transport, options);
+        }
+      }
+    }
+  }
+
+  /** Files lie where clients can read them in place, if there is such a place. */
+  private static LongFunction<ArrowBuf> memory(
+      DissociatedProducer producer, BufferAllocator allocator) {
+    for (Listener listener : producer.listeners()) {
+      if (listener.location().scheme().equals(SHM)) {
+        return listener::allocatePublic;
+      }
+    }
+    return allocator::buffer;
+  }
+
+  /** The rows of {@code stat}, whichever way it is asked. */
+  @SuppressWarnings("unchecked")
+  private static List<Map<String, Object>> streams(DissociatedProducer producer) {
+    return (List<Map<String, Object>>) Json.parse(producer.statJson()).get("streams");
+  }
+
+  private FlightServer start(DissociatedProducer producer, BufferAllocator allocator) {
+    try {
+      Location location = new Location(flight.replaceFirst("^grpc:", "grpc+tcp:"));
+      return FlightServer.builder(allocator, location, producer).build().start();
+    } catch (URISyntaxException e) {
+      throw new ParameterException(spec.commandLine(), "not a URI: " + flight);
+    } catch (IOException e) {
+      throw new DissociatedException(
+          Code.INVALID_ARGUMENT, "Flight cannot listen, uri=" + flight + ": " + e.getMessage(), e);
+    }
+  }
+
+  private static Map<String, Object> listening(DissociatedProducer producer, FlightServer server) {
+    Map<String, Object> event = Json.object();
+    event.put("event", "listening");
+    event.put("pid", ProcessHandle.current().pid());
+    URI uri = server.getLocation().getUri();
+    event.put("flight", "grpc://" + uri.getHost() + ":" + server.getPort());
+    List<DissociatedUri> locations = producer.locations();
+    event.put(
+        "socket",
+        locations.stream()
+            .filter(location -> location.scheme().equals(SHM))
+            .map(DissociatedUri::path)
+            .findFirst()
+            .orElse(null));
+    event.put("transports", locations.stream().map(DissociatedUri::scheme).distinct().toList());
+    event.put("locations", locations.stream().map(DissociatedUri::toString).toList());
+    List<DissociatedUri> reference = producer.referenceLocations();
+    if (!reference.isEmpty()) {
+      event.put("reference", reference.stream().map(DissociatedUri::toString).toList());
+    }
+    return event;
+  }
+
+  private Map<String, String> files() {
+    Map<String, String> files = new LinkedHashMap<>();
+    for (String word : served) {
+      int equals = word.indexOf('=');
+      if (equals <= 0 || equals == word.length() - 1) {
+        throw new ParameterException(spec.commandLine(), "not of the form NAME=FILE: " + word);
+      }
+      String name = word.substring(0, equals);
+      if (name.startsWith("$")) {
+        throw new ParameterException(spec.commandLine(), "names must not start with $: " + name);
+      }
+      if (files.put(name, word.substring(equals + 1)) != null) {
+        throw new ParameterException(spec.commandLine(), "name given twice: " + name);
+      }
+    }
+    return files;
+  }
+
+  private List<ListenOptions> ucxOptions() {
+    Map<String, String> properties =
+        ucxAdvertiseHost == null ? Map.of() : Map.of("advertise-host", ucxAdvertiseHost);
+    List<String> places = ucx.isEmpty() ? List.of("") : ucx;
+    return places.stream()
+        .map(place -> new ListenOptions(place, memoryLimit(), properties))
+        .toList();
+  }
+
+  private long memoryLimit() {
+    return memory == null ? ProcFiles.usableMemory() / 2 : memory;
+  }
+
+  private ListenOptions shmOptions() {
+    Map<String, String> properties = new LinkedHashMap<>();
+    if (socketMode != null) {
+      properties.put("socket-mode", socketMode);
+    }
+    if (socketGroup != null) {
+      properties.put("socket-group", socketGroup);
+    }
+    if (!allowUids.isEmpty()) {
+      properties.put("allow-uid", String.join(",", allowUids));
+    }
+    if (advertiseSocket != null) {
+      properties.put("advertise-socket", advertiseSocket);
+    }
+    return new ListenOptions(socket, memoryLimit(), properties);
+  }
+}

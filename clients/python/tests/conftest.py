@@ -1,0 +1,141 @@
+"""Servers in processes of their own, and a look for leaks after every test."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dissociated
+
+HERE = Path(__file__).resolve().parent
+_WATCHED = ("socket:", "pipe:", "memfd:dissociated", "anon_inode:[eventpoll]", "/memfd:dissociated")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    """Waits for something that another thread or process does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def usage() -> dict[str, int]:
+    """What this process holds: descriptors, mappings of segments, threads of ours."""
+    descriptors = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            descriptors += os.readlink(f"/proc/self/fd/{name}").startswith(_WATCHED)
+    maps = Path("/proc/self/maps").read_text("utf-8")
+    threads = [t for t in threading.enumerate() if t.name.startswith("dissociated")]
+    return {
+        "descriptors": descriptors,
+        "mappings": maps.count("memfd:dissociated"),
+        "threads": len(threads),
+    }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_up() -> None:
+    """gRPC and pyarrow open descriptors of their own at their first use and keep them."""
+    table = pa.table({"x": [1]})
+    with dissociated.serve({"t": table}) as server, dissociated.connect(server.uri) as client:
+        client.read_all("t")
+        client.list()
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(warm_up: None) -> Iterator[None]:
+    """After every test no descriptor, mapping or thread is left."""
+    gc.collect()
+    before = usage()
+    yield
+
+    def is_clean() -> bool:
+        gc.collect()
+        now = usage()
+        return all(now[key] <= before[key] for key in before)
+
+    assert wait_until(is_clean, 10.0), f"left over: {usage()} before: {before}"
+
+
+class ServerProcess:
+    """A server in a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the server did not start"
+        self.ready: dict[str, Any] = json.loads(line)
+        self.uri: str = self.ready["flight"]
+        self.socket: str = self.ready["socket"]
+
+    def stat(self) -> dict[str, Any]:
+        with dissociated.connect(self.socket) as client:
+            return client.stat()
+
+    def leases(self) -> int:
+        return sum(stream["leases"] for stream in self.stat()["streams"])
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        finally:
+            self.process.kill()
+            self.process.stdin.close()
+            self.process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def server(warm_up: None) -> Iterator[ServerProcess]:
+    """One server for all tests that leave it alive; nothing stays leased on it."""
+    started = ServerProcess(str(HERE / "serving.py"))
+    yield started
+    assert wait_until(lambda: started.leases() == 0), started.stat()
+    started.stop()
+
+
+@pytest.fixture
+def own_server() -> Iterator[ServerProcess]:
+    """A server that the test may kill."""
+    started = ServerProcess(str(HERE / "serving.py"))
+    yield started
+    started.stop()
+
+
+def targets(server: ServerProcess) -> dict[str, tuple[str, dict[str, str]]]:
+    """Every way to reach a server's shared memory."""
+    return {
+        "socket": (server.socket, {}),
+        "inline": (server.uri, {"via": "shm", "metadata": "inline"}),
+        "flight": (server.uri, {"via": "shm", "metadata": "flight"}),
+    }
+
+
+@pytest.fixture(params=["socket", "inline", "flight"])
+def client(request: pytest.FixtureRequest, server: ServerProcess) -> Iterator[dissociated.Client]:
+    """A client by each of the ways."""
+    target, options = targets(server)[request.param]
+    with dissociated.connect(target, **options) as connected:
+        yield connected

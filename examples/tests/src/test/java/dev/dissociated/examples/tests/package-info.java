@@ -1,0 +1,2 @@
+/** Starts the examples as their READMEs say and looks at what they print. */
+package dev.dissociated.examples.tests;

@@ -1,0 +1,57 @@
+package dev.dissociated.flight;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.transport.Transport;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Optional;
+import java.util.ServiceLoader;
+
+/** The transports on the class path, the fastest first. */
+final class Transports {
+  private static final List<String> PREFERENCE = List.of("shm", "ucx");
+
+  private Transports() {}
+
+  /** The place of a scheme in the order of preference. */
+  static int rank(String scheme) {
+    int rank = PREFERENCE.indexOf(scheme);
+    return rank < 0 ? PREFERENCE.size() : rank;
+  }
+
+  /** All of them. Whether this machine can use one is not asked here: that may load libraries. */
+  static List<Transport> all() {
+    List<Transport> found = new ArrayList<>();
+    ServiceLoader.load(Transport.class).forEach(found::add);
+    found.sort(
+        Comparator.comparingInt((Transport t) -> rank(t.scheme()))
+            .thenComparing(Transport::scheme));
+    return found;
+  }
+
+  /** The transport of that scheme, whether or not this machine can use it. */
+  static Optional<Transport> find(String scheme) {
+    for (Transport transport : ServiceLoader.load(Transport.class)) {
+      if (transport.scheme().equals(scheme)) {
+        return Optional.of(transport);
+      }
+    }
+    return Optional.empty();
+  }
+
+  /**
+   * The transport of that scheme.
+   *
+   * @throws DissociatedException INVALID_ARGUMENT when it is not on the class path
+   */
+  static Transport require(String scheme) {
+    return find(scheme)
+        .orElseThrow(
+            () ->
+                new DissociatedException(
+                    Code.INVALID_ARGUMENT,
+                    "no such transport: its module is not on the class path, scheme=" + scheme));
+  }
+}

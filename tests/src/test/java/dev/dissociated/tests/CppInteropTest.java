@@ -1,0 +1,212 @@
+package dev.dissociated.tests;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Java and the C++ peer, which was written from the specification and speaks as the reference. */
+@RequiresUcx
+@RequiresCpp
+class CppInteropTest {
+  private static final String SHARED = "sm,tcp,self";
+  private static final String FREE_PORT = "grpc://127.0.0.1:0";
+
+  /** The shape whose metadata comes by rendezvous. */
+  private static final String LONG_METADATA = "wide";
+
+  @TempDir static Path files;
+  private static Map<String, Path> shapes;
+
+  @TempDir Path folder;
+
+  @BeforeAll
+  static void writeFiles() throws Exception {
+    shapes = Shapes.write(files);
+  }
+
+  private static String[] words(String... options) {
+    List<String> words = new ArrayList<>(List.of(options));
+    words.addAll(List.of(Shapes.words(shapes)));
+    return words.toArray(String[]::new);
+  }
+
+  private interface Get {
+    Program start(String name, Path output) throws Exception;
+  }
+
+  /** Reads one shape and compares it with its file. */
+  private void read(String name, Get get) throws Exception {
+    Path output = folder.resolve(name + ".arrow");
+    try (Program program = get.start(name, output)) {
+      assertEquals(0, program.exit(), name + ": " + program.errors());
+      JsonNode result = program.json();
+      assertEquals("ucx", result.get("via").asText());
+      String types = result.get("body_types").toString();
+      assertEquals(name.equals("empty") ? "[]" : "[0]", types, name);
+    }
+    // Each library numbers dictionaries as it likes.
+    assertTrue(Tables.equalValues(shapes.get(name), output), name);
+    Files.delete(output);
+  }
+
+  static Stream<Arguments> lanesAndForms() {
+    return Stream.of("tcp", SHARED)
+        .flatMap(tls -> Stream.of("pair", "inline").map(form -> Arguments.of(tls, form)));
+  }
+
+  @ParameterizedTest(name = "over {0}, {1}")
+  @MethodSource("lanesAndForms")
+  void shouldBeReadByTheCppClient(String tls, String form) throws Exception {
+    Place place = Place.ucxOver(tls);
+    try (Served served =
+        Served.java(place, words("--transports", "ucx", "--advertise", "reference"))) {
+      String target = form.equals("pair") ? served.flight() : served.location("ucx");
+      for (String shape : shapes.keySet()) {
+        read(
+            shape,
+            (name, output) ->
+                Program.cpp(place, "get", target, name, "--output", output.toString(), "--json"));
+      }
+    }
+  }
+
+  @ParameterizedTest(name = "over {0}, {1}")
+  @MethodSource("lanesAndForms")
+  void shouldReadTheCppServer(String tls, String form) throws Exception {
+    Place place = Place.ucxOver(tls);
+    try (Served served = Served.cpp(place, words("--" + form, "--flight", FREE_PORT))) {
+      for (String shape : shapes.keySet()) {
+        if (!shape.equals(LONG_METADATA)) {
+          read(shape, get(place, served, form));
+        }
+      }
+    }
+  }
+
+  @ParameterizedTest(name = "over {0}, {1}")
+  @MethodSource("lanesAndForms")
+  void shouldReadLongMetadataOfTheCppServer(String tls, String form) throws Exception {
+    Place place = Place.ucxOver(tls);
+    try (Served served = Served.cpp(place, words("--" + form, "--flight", FREE_PORT))) {
+      read(LONG_METADATA, get(place, served, form));
+    }
+  }
+
+  /** The pair is found by Flight; a single location of a plain peer is given as it is. */
+  private static Get get(Place place, Served served, String form) {
+    String target = form.equals("pair") ? served.flight() : served.location("ucx");
+    return (name, output) ->
+        Program.java(
+            place, "get", target, name, "--via", "ucx", "--output", output.toString(), "--json");
+  }
+
+  @ParameterizedTest(name = "{0}")
+  @ValueSource(strings = {"reorder", "bodies-first", "end-first"})
+  void shouldReadWhatComesInAnotherOrder(String fault) throws Exception {
+    Place place = Place.ucxOver("tcp");
+    String batches = "batches=" + shapes.get("batches");
+    try (Served served = Served.cpp(place, "--fault", fault, "--flight", FREE_PORT, batches);
+        Program get =
+            Program.java(place, "get", served.flight(), "batches", "--via", "ucx", "--json")) {
+      assertEquals(0, get.exit(), get.errors());
+      assertEquals(40_000, get.json().get("rows").asLong());
+    }
+  }
+
+  @ParameterizedTest(name = "{0}")
+  @ValueSource(
+      strings = {
+        "duplicate",
+        "duplicate-body",
+        "reserved-bits",
+        "shift-55",
+        "unknown-type",
+        "bad-eos",
+        "long-eos",
+        "early-eos",
+        "die-midway",
+        "close-midway",
+        "short-body",
+        "long-body",
+        "garbage-metadata",
+        "short-prefix",
+        "unknown-message",
+        "no-schema",
+        "body-of-schema",
+        "type1-list",
+        "error"
+      })
+  void shouldSayInOneLineWhatTheServerDidWrong(String fault) throws Exception {
+    readBroken(fault, 0);
+  }
+
+  /** A server that speaks as the reference sends no heartbeats; only its end can tell. */
+  @ParameterizedTest(name = "{0}")
+  @ValueSource(strings = {"gap", "late-eos", "no-eos", "silent", "silent-midway", "no-body"})
+  void shouldSayWhatIsMissingWhenASilentServerGoes(String fault) throws Exception {
+    readBroken(fault, 3);
+  }
+
+  private static void readBroken(String fault, int endAfterSeconds) throws Exception {
+    Place place = Place.ucxOver("tcp");
+    String batches = "batches=" + shapes.get("batches");
+    try (Served served = Served.cpp(place, "--fault", fault, "--flight", FREE_PORT, batches);
+        Program get =
+            Program.java(place, "get", served.flight(), "batches", "--via", "ucx", "--json")) {
+      if (endAfterSeconds > 0) {
+        Thread.sleep(endAfterSeconds * 1000L);
+        served.program().terminate();
+      }
+      assertEquals(1, get.exit(), get.errors());
+      assertEquals(1, get.errors().lines().count(), get.errors());
+      assertFalse(get.errors().contains("Exception"), get.errors());
+    }
+  }
+
+  @ParameterizedTest(name = "{0}")
+  @ValueSource(
+      strings = {
+        "connect-only",
+        "never-receives",
+        "garbage-want-data",
+        "truncated-want-data",
+        "long-want-data",
+        "unknown-tag",
+        "double-want-data",
+        "metadata-only",
+        "die-midway",
+        "close-midway",
+        "garbage-free-data"
+      })
+  void shouldSurviveABadClientAndServeTheNext(String fault) throws Exception {
+    Place place = Place.ucxOver("tcp");
+    try (Served served =
+        Served.java(place, words("--transports", "ucx", "--advertise", "reference"))) {
+      for (String target : new String[] {served.flight(), served.location("ucx")}) {
+        try (Program bad =
+            Program.cpp(place, "get", target, "batches", "--fault", fault, "--timeout", "2")) {
+          bad.exit();
+        }
+        try (Program good = Program.cpp(place, "get", target, "batches", "--json")) {
+          assertEquals(0, good.exit(), good.errors());
+          assertEquals(40_000, good.json().get("rows").asLong());
+        }
+      }
+      assertTrue(served.program().isAlive(), served.program().errors());
+    }
+  }
+}

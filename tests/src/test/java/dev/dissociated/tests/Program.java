@@ -1,0 +1,212 @@
+package dev.dissociated.tests;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * A peer in a process of its own, Java or Python, started with the words of the command line. Its
+ * output is collected; it does not outlive this object.
+ */
+final class Program implements AutoCloseable {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final String END = "\0end";
+
+  private final Process process;
+  private final BlockingQueue<String> lines = new LinkedBlockingQueue<>();
+  private final StringBuilder errors = new StringBuilder();
+  private final Thread errorReader;
+
+  private Program(List<String> command, Map<String, String> environment) throws IOException {
+    ProcessBuilder builder = new ProcessBuilder(command);
+    builder.environment().putAll(environment);
+    process = builder.start();
+    process.getOutputStream().close();
+    reader("stdout", process.getInputStream(), lines::add).start();
+    errorReader = reader("stderr", process.getErrorStream(), this::error);
+    errorReader.start();
+  }
+
+  /** {@code ./dissociated WORDS} with the classes under test. */
+  static Program java(String... words) throws IOException {
+    return java(Place.HERE, words);
+  }
+
+  /** The same somewhere else. */
+  static Program java(Place place, String... words) throws IOException {
+    return start(place, "dev.dissociated.cli.Main", words);
+  }
+
+  /** Any main class of the tests, in a JVM like this one. */
+  static Program javaMain(Class<?> main, String... words) throws IOException {
+    return javaMain(Place.HERE, main, words);
+  }
+
+  /** The same somewhere else. */
+  static Program javaMain(Place place, Class<?> main, String... words) throws IOException {
+    return start(place, main.getName(), words);
+  }
+
+  private static Program start(Place place, String main, String... words) throws IOException {
+    List<String> command = new ArrayList<>(place.prefix());
+    command.addAll(javaCommand(main));
+    command.addAll(List.of(words));
+    return new Program(command, place.environment());
+  }
+
+  /** {@code dissociated-cpp WORDS}, the C++ peer. */
+  static Program cpp(Place place, String... words) throws IOException {
+    List<String> command = new ArrayList<>(place.prefix());
+    command.add(System.getenv(RequiresCpp.PROGRAM));
+    command.addAll(List.of(words));
+    return new Program(command, place.environment());
+  }
+
+  /** {@code python -m dissociated WORDS}. */
+  static Program python(String... words) throws IOException {
+    List<String> command = new ArrayList<>(List.of(pythonInterpreter(), "-m", "dissociated"));
+    command.addAll(List.of(words));
+    return new Program(command, Map.of());
+  }
+
+  /** A Python script given as text. */
+  static Program pythonScript(String script, String... words) throws IOException {
+    List<String> command = new ArrayList<>(List.of(pythonInterpreter(), "-c", script));
+    command.addAll(List.of(words));
+    return new Program(command, Map.of());
+  }
+
+  static List<String> javaCommand(String main) {
+    List<String> command = new ArrayList<>();
+    command.add(ProcessHandle.current().info().command().orElse("java"));
+    for (String flag : ManagementFactory.getRuntimeMXBean().getInputArguments()) {
+      // The flags that the code under test needs, not those of the test runner.
+      if (flag.startsWith("--") || flag.startsWith("-Dio.netty")) {
+        command.add(flag);
+      }
+    }
+    command.add("-Xmx512m");
+    command.addAll(List.of("-cp", System.getProperty("java.class.path"), main));
+    return command;
+  }
+
+  static boolean hasPython() {
+    return pythonInterpreter() != null;
+  }
+
+  private static String pythonInterpreter() {
+    String python = System.getProperty("DISSOCIATED_PYTHON");
+    return python != null && !python.isEmpty() ? python : System.getenv("DISSOCIATED_PYTHON");
+  }
+
+  private interface LineSink {
+    void line(String line);
+  }
+
+  private Thread reader(String name, InputStream stream, LineSink sink) {
+    Thread thread =
+        new Thread(
+            () -> {
+              try (BufferedReader reader =
+                  new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))) {
+                for (String line = reader.readLine(); line != null; line = reader.readLine()) {
+                  sink.line(line);
+                }
+              } catch (IOException e) {
+                // the process has gone
+              }
+              if (name.equals("stdout")) {
+                sink.line(END);
+              }
+            },
+            name + "-of-" + process.pid());
+    thread.setDaemon(true);
+    return thread;
+  }
+
+  private void error(String line) {
+    synchronized (errors) {
+      errors.append(line).append('\n');
+    }
+  }
+
+  long pid() {
+    return process.pid();
+  }
+
+  boolean isAlive() {
+    return process.isAlive();
+  }
+
+  /** The next line of standard output. */
+  String line() throws InterruptedException {
+    return line(40);
+  }
+
+  private String line(int seconds) throws InterruptedException {
+    String line = lines.poll(seconds, TimeUnit.SECONDS);
+    if (line == null || line.equals(END)) {
+      throw new AssertionError(
+          (line == null ? "no output" : "the program ended") + "; it said: " + errors());
+    }
+    return line;
+  }
+
+  /** The next line of standard output as JSON. */
+  JsonNode json() throws Exception {
+    return JSON.readTree(line());
+  }
+
+  /** The same for a program that may take that long. */
+  JsonNode json(int seconds) throws Exception {
+    return JSON.readTree(line(seconds));
+  }
+
+  /** Waits for the end and returns the exit code. */
+  int exit() throws InterruptedException {
+    if (!process.waitFor(60, TimeUnit.SECONDS)) {
+      throw new AssertionError("the program hangs; it said: " + errors());
+    }
+    errorReader.join(5_000);
+    return process.exitValue();
+  }
+
+  /** What it wrote to standard error so far. */
+  String errors() {
+    synchronized (errors) {
+      return errors.toString();
+    }
+  }
+
+  /** {@code kill -9}. */
+  void kill() throws InterruptedException {
+    process.destroyForcibly();
+    process.waitFor(10, TimeUnit.SECONDS);
+  }
+
+  /** SIGTERM. */
+  void terminate() {
+    process.destroy();
+  }
+
+  @Override
+  public void close() {
+    process.destroyForcibly();
+    try {
+      process.waitFor(10, TimeUnit.SECONDS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+  }
+}

@@ -1,0 +1,144 @@
+package dev.dissociated.tests;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** A server and its consumer on hosts of their own, over a network that is not always there. */
+@RequiresUcx
+class TwoHostsTest {
+  private static final String LIMIT = String.valueOf(64 << 20);
+  // Ten intervals of silence, and what a busy machine adds.
+  private static final long NOTICED_NANOS = 25_000_000_000L;
+
+  @TempDir Path folder;
+
+  private TwoHosts hosts;
+
+  @BeforeEach
+  void join() {
+    hosts = TwoHosts.joined();
+  }
+
+  @AfterEach
+  void remove() {
+    hosts.close();
+  }
+
+  private void readAll(String... ways) throws Exception {
+    Map<String, Path> shapes = Shapes.write(folder);
+    List<String> serve =
+        new ArrayList<>(
+            List.of(
+                "--flight",
+                "grpc://" + TwoHosts.SERVER + ":0",
+                "--transports",
+                "shm,ucx",
+                "--ucx",
+                TwoHosts.SERVER + ":0",
+                "--advertise",
+                "reference"));
+    serve.addAll(List.of(Shapes.words(shapes)));
+    try (Served served = Served.java(hosts.server(), serve.toArray(String[]::new))) {
+      for (String way : ways) {
+        List<String> words = new ArrayList<>(List.of(served.flight(), way));
+        words.addAll(List.of(Shapes.words(shapes)));
+        try (Program client =
+            Program.javaMain(hosts.client(), ShapesClient.class, words.toArray(String[]::new))) {
+          for (String name : shapes.keySet()) {
+            JsonNode read = client.json();
+            assertEquals("ucx", read.get("via").asText(), name);
+            assertTrue(read.get("equal").asBoolean(), read.toString());
+          }
+          assertEquals(0, client.exit(), client.errors());
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldReadFromAnotherHost() throws Exception {
+    readAll("ucx/flight", "ucx/inline", "ucx/told");
+  }
+
+  @Test
+  void shouldReadOverANetworkThatDropsAndDelays() throws Exception {
+    hosts.shape("netem", "delay", "10ms", "5ms", "loss", "1%");
+    readAll("ucx/flight", "ucx/inline");
+  }
+
+  @Test
+  void shouldReadOverANetworkThatIsTooSlowAndDropsTheRest() throws Exception {
+    hosts.shape("tbf", "rate", "200mbit", "burst", "64kb", "limit", "64kb");
+    readAll("ucx/inline");
+  }
+
+  private Program server() throws Exception {
+    return Program.javaMain(hosts.server(), MarkedServer.class, LIMIT, TwoHosts.SERVER);
+  }
+
+  private Program client(JsonNode where, String stream, String way, int batches) throws Exception {
+    return Program.javaMain(
+        hosts.client(),
+        HoldingClient.class,
+        where.get("flight").asText(),
+        "alice",
+        stream,
+        way,
+        String.valueOf(batches));
+  }
+
+  private static void assertFailsSoon(Program client) throws Exception {
+    long since = System.nanoTime();
+    JsonNode held = client.json();
+    assertTrue(System.nanoTime() - since < NOTICED_NANOS, "took too long to notice");
+    assertEquals("holding", held.get("event").asText());
+    assertFalse(held.get("failure").asText().isEmpty());
+    assertEquals(0, held.get("wrong").asLong());
+  }
+
+  @ParameterizedTest
+  @Tag("slow")
+  @ValueSource(strings = {"ucx/flight", "ucx/inline"})
+  void shouldTellTheClientOfALinkThatIsCut(String way) throws Exception {
+    try (Program server = server();
+        Program client = client(server.json(), "1000000:1000:20", way, 1_000_000)) {
+      assertEquals("first", client.json().get("event").asText());
+      hosts.cut();
+      assertFailsSoon(client);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"ucx/flight", "ucx/inline"})
+  void shouldTellTheClientOfAServerThatIsKilled(String way) throws Exception {
+    try (Program server = server();
+        Program client = client(server.json(), "1000000:1000:20", way, 1_000_000)) {
+      assertEquals("first", client.json().get("event").asText());
+      server.kill();
+      assertFailsSoon(client);
+    }
+  }
+
+  @Test
+  void shouldSaySoonThatNobodyIsThere() throws Exception {
+    try (Program get =
+        Program.java(hosts.client(), "get", "ucx://" + TwoHosts.NOBODY + ":4711", "x")) {
+      assertEquals(1, get.exit());
+      assertEquals(1, get.errors().lines().count(), get.errors());
+    }
+  }
+}

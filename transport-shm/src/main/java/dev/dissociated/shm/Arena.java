@@ -1,0 +1,391 @@
+package dev.dissociated.shm;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.transport.MemoryUsage;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Memory for peers under one limit, divided into a pool per trust domain. A listener has one, and
+ * {@link SharedMemory} has one for applications.
+ *
+ * <p>The limit counts segments at their full size, because that is what the kernel has given. A
+ * segment goes back to the kernel when no block of it is handed out, no connection has been shown
+ * it, and its domain has ended or its memory is needed elsewhere. It never changes its domain.
+ *
+ * <p>Thread-safe. One lock guards the arena, its pools and their segments; nothing slow (making,
+ * populating and unmapping segments) happens under it.
+ */
+final class Arena {
+  private static final Logger LOG = LoggerFactory.getLogger(Arena.class);
+  private static final long JOIN_MILLIS = 10_000;
+
+  /**
+   * How an arena grows.
+   *
+   * @param limit bytes of all segments together
+   * @param initial size of a domain's first segment; later ones double its memory
+   * @param max size at which doubling ends; only a larger request gets a larger segment
+   * @param warm bytes of blank segments to hold ready
+   * @param lingerMillis how long the memory of a domain that has ended is kept for its return
+   * @param hugePages whether to ask the kernel for huge pages
+   */
+  record Sizes(
+      long limit, long initial, long max, long warm, long lingerMillis, boolean hugePages) {
+    private static final long MAX_INITIAL = 16L << 20;
+    private static final long MAX_GROWTH = 256L << 20;
+    private static final long MAX_BLANK = 64L << 20;
+    private static final int BLANKS = 4;
+
+    /** Sizes that suit a limit, with nothing warm and nothing kept. */
+    static Sizes of(long limit) {
+      long initial = Math.max(SegmentBlocks.MIN_SEGMENT, Math.min(MAX_INITIAL, limit / 16));
+      long max = Math.max(initial, Math.min(MAX_GROWTH, limit / 4));
+      return new Sizes(limit, pages(initial), pages(max), 0, 0, false);
+    }
+
+    /** Bytes of one blank: a few of them make up what is warm, so that large blocks fit too. */
+    long blank() {
+      return Math.max(initial, Math.min(MAX_BLANK, warm / BLANKS / Linux.PAGE * Linux.PAGE));
+    }
+
+    Sizes warm(long bytes) {
+      return new Sizes(limit, initial, max, bytes, lingerMillis, hugePages);
+    }
+
+    Sizes linger(long millis) {
+      return new Sizes(limit, initial, max, warm, millis, hugePages);
+    }
+
+    private static long pages(long bytes) {
+      return (bytes + Linux.PAGE - 1) / Linux.PAGE * Linux.PAGE;
+    }
+  }
+
+  final Object lock = new Object();
+  private final Sizes sizes;
+  private final Map<TrustDomain, SegmentPool> pools = new HashMap<>();
+  private final List<Segment> blanks = new ArrayList<>();
+  private final Thread keeper;
+  private long reserved;
+  private boolean closed;
+  private boolean noBlanks;
+  long used;
+
+  /**
+   * @param name of the thread that keeps memory warm and drops what has lingered; none is started
+   *     when there is nothing to do for it
+   */
+  Arena(String name, Sizes sizes) {
+    this.sizes = sizes;
+    boolean needed = sizes.warm > 0 || sizes.lingerMillis > 0;
+    keeper = needed ? new Thread(this::keep, name) : null;
+    if (keeper != null) {
+      keeper.setDaemon(true);
+      keeper.start();
+    }
+  }
+
+  /** The pool of a domain, with one user more; {@link #leave} ends that use. */
+  SegmentPool join(TrustDomain domain) {
+    synchronized (lock) {
+      if (closed) {
+        throw new DissociatedException(Code.UNAVAILABLE, "memory not available: listener closed");
+      }
+      SegmentPool pool = pools.computeIfAbsent(domain, key -> new SegmentPool(this, key));
+      pool.users++;
+      return pool;
+    }
+  }
+
+  void leave(SegmentPool pool) {
+    List<Segment> dropped;
+    synchronized (lock) {
+      pool.users--;
+      dropped = ended(pool);
+    }
+    dropped.forEach(Segment::unmap);
+  }
+
+  /** A connection has been shown the segment: it stays until {@link #hide}. */
+  boolean show(Segment segment) {
+    synchronized (lock) {
+      if (segment.dropped) {
+        return false; // the caller asked for memory that it does not own
+      }
+      segment.shownTo++;
+      return true;
+    }
+  }
+
+  void hide(Segment segment) {
+    List<Segment> dropped;
+    synchronized (lock) {
+      segment.shownTo--;
+      dropped = ended(segment.pool);
+    }
+    dropped.forEach(Segment::unmap);
+  }
+
+  /** A block comes back. */
+  void give(Segment segment, long offset, long bytes) {
+    List<Segment> dropped;
+    synchronized (lock) {
+      segment.blocks.give(offset, bytes);
+      used -= SegmentBlocks.rounded(bytes);
+      SegmentPool pool = segment.pool;
+      if (pool.users > 0 && !closed) {
+        return;
+      }
+      dropped = ended(pool);
+    }
+    dropped.forEach(Segment::unmap);
+  }
+
+  MemoryUsage usage() {
+    synchronized (lock) {
+      return new MemoryUsage(sizes.limit, reserved, used);
+    }
+  }
+
+  boolean isClosed() {
+    return closed;
+  }
+
+  /** Frees everything that is not in use; the rest goes when its last buffer is released. */
+  void close() {
+    List<Segment> dropped = new ArrayList<>();
+    synchronized (lock) {
+      closed = true;
+      for (Segment blank : blanks) {
+        reserved -= blank.size;
+        dropped.add(blank);
+      }
+      blanks.clear();
+      for (SegmentPool pool : List.copyOf(pools.values())) {
+        dropped.addAll(ended(pool));
+      }
+      lock.notifyAll();
+    }
+    dropped.forEach(Segment::unmap);
+    if (keeper != null) {
+      try {
+        keeper.join(JOIN_MILLIS);
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+
+  // ---- growing
+
+  /** A segment with room for {@code bytes} that is now the pool's, or null. Slow. */
+  Segment obtain(SegmentPool pool, long bytes) {
+    long needed = needed(bytes);
+    long size;
+    List<Segment> dropped = new ArrayList<>();
+    synchronized (lock) {
+      Segment blank = takeBlank(needed);
+      if (blank != null) {
+        adopt(pool, blank);
+        lock.notifyAll(); // the keeper makes another one
+        return blank;
+      }
+      size = Math.max(needed, Math.max(sizes.initial, Math.min(pool.reserved, sizes.max)));
+      makeRoom(size, dropped, false);
+      if (size > sizes.limit - reserved) {
+        makeRoom(needed, dropped, true);
+        size = Math.max(needed, (sizes.limit - reserved) / Linux.PAGE * Linux.PAGE);
+      }
+      size = closed || size > sizes.limit - reserved ? 0 : size;
+      reserved += size;
+    }
+    dropped.forEach(Segment::unmap);
+    if (size == 0) {
+      return null;
+    }
+    Segment segment = create(size);
+    synchronized (lock) {
+      if (segment != null && !closed) {
+        adopt(pool, segment);
+        return segment;
+      }
+      reserved -= size;
+    }
+    if (segment != null) {
+      segment.unmap();
+    }
+    return null;
+  }
+
+  private static long needed(long bytes) {
+    return bytes <= SegmentBlocks.MAX_SMALL
+        ? SegmentBlocks.MIN_SEGMENT
+        : SegmentBlocks.rounded(bytes);
+  }
+
+  private Segment create(long size) {
+    try {
+      return Segment.create(size, sizes.hugePages);
+    } catch (DissociatedException e) {
+      if (e.code() != Code.RESOURCE_EXHAUSTED) {
+        throw e;
+      }
+      LOG.warn("shared memory is short although the limit is not reached: {}", e.getMessage());
+      return null;
+    }
+  }
+
+  private void adopt(SegmentPool pool, Segment segment) {
+    segment.pool = pool;
+    pool.reserved += segment.size;
+  }
+
+  private Segment takeBlank(long needed) {
+    for (int i = 0; i < blanks.size(); i++) {
+      if (blanks.get(i).size >= needed) {
+        return blanks.remove(i);
+      }
+    }
+    return null;
+  }
+
+  /** Drops what nobody uses until {@code size} fits below the limit. */
+  private void makeRoom(long size, List<Segment> dropped, boolean ofLivingDomains) {
+    for (SegmentPool pool : List.copyOf(pools.values())) {
+      if (pool.users == 0 || ofLivingDomains) {
+        for (Segment segment : List.copyOf(pool.segments)) {
+          if (size <= sizes.limit - reserved) {
+            return;
+          }
+          dropIfUnused(segment, dropped);
+        }
+      }
+    }
+    while (ofLivingDomains && size > sizes.limit - reserved && !blanks.isEmpty()) {
+      Segment blank = blanks.remove(blanks.size() - 1);
+      reserved -= blank.size;
+      dropped.add(blank);
+    }
+  }
+
+  // ---- shrinking, under the lock
+
+  /** What can be dropped of a pool, if its domain has ended and has not just done so. */
+  private List<Segment> ended(SegmentPool pool) {
+    if (pool.users > 0 && !closed) {
+      return Collections.emptyList();
+    }
+    List<Segment> dropped = new ArrayList<>();
+    if (closed || sizes.lingerMillis == 0) {
+      for (Segment segment : List.copyOf(pool.segments)) {
+        dropIfUnused(segment, dropped);
+      }
+    } else {
+      pool.endedAt = System.nanoTime();
+      lock.notifyAll();
+    }
+    if (pool.users == 0 && pool.segments.isEmpty()) {
+      pools.remove(pool.domain, pool);
+    }
+    return dropped;
+  }
+
+  private void dropIfUnused(Segment segment, List<Segment> dropped) {
+    if (segment.shownTo == 0 && segment.blocks.isEmpty()) {
+      segment.dropped = true;
+      segment.pool.forget(segment);
+      reserved -= segment.size;
+      dropped.add(segment);
+    }
+  }
+
+  // ---- the keeper's thread
+
+  private void keep() {
+    while (true) {
+      List<Segment> dropped = new ArrayList<>();
+      boolean make;
+      synchronized (lock) {
+        if (closed) {
+          return;
+        }
+        long wait = dropLingering(dropped);
+        make = wantsBlank();
+        if (make) {
+          reserved += sizes.blank();
+        } else if (dropped.isEmpty()) {
+          try {
+            lock.wait(wait);
+          } catch (InterruptedException e) {
+            return;
+          }
+        }
+      }
+      dropped.forEach(Segment::unmap);
+      if (make) {
+        makeBlank();
+      }
+    }
+  }
+
+  private boolean wantsBlank() {
+    long ready = 0;
+    for (Segment blank : blanks) {
+      ready += blank.size;
+    }
+    return !noBlanks
+        && ready + sizes.blank() <= sizes.warm
+        && sizes.blank() <= sizes.limit - reserved;
+  }
+
+  private void makeBlank() {
+    Segment blank = null;
+    try {
+      blank = create(sizes.blank());
+    } catch (RuntimeException e) {
+      LOG.warn("no memory is held ready any more: {}", e.getMessage());
+    }
+    synchronized (lock) {
+      noBlanks = blank == null; // trying again at once would fail again
+      if (blank != null && !closed) {
+        blanks.add(blank);
+        return;
+      }
+      reserved -= sizes.blank();
+    }
+    if (blank != null) {
+      blank.unmap();
+    }
+  }
+
+  /** Milliseconds until the next domain has lingered long enough; 0 when there is none. */
+  private long dropLingering(List<Segment> dropped) {
+    long wait = 0;
+    long now = System.nanoTime();
+    for (SegmentPool pool : List.copyOf(pools.values())) {
+      if (pool.users > 0 || pool.segments.isEmpty()) {
+        continue;
+      }
+      long left = sizes.lingerMillis - TimeUnit.NANOSECONDS.toMillis(now - pool.endedAt);
+      if (left > 0) {
+        wait = wait == 0 ? left : Math.min(wait, left);
+        continue;
+      }
+      for (Segment segment : List.copyOf(pool.segments)) {
+        dropIfUnused(segment, dropped);
+      }
+      if (pool.segments.isEmpty()) {
+        pools.remove(pool.domain, pool);
+      }
+    }
+    return wait;
+  }
+}

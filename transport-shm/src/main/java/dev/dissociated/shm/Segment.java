@@ -1,0 +1,97 @@
+package dev.dissociated.shm;
+
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * Memory of this process that peers can map read-only: a sealed memory file, mapped writable once.
+ *
+ * <p>The seals: a peer can neither shrink the file (which would kill its readers) nor grow it, nor
+ * map it writable, nor write to it, nor add seals. The descriptor kept for peers is a read-only
+ * one, with which they cannot allocate either; the writable one is closed as soon as it is mapped.
+ * Every page exists before anybody sees the segment, since even reading a missing page allocates
+ * it.
+ */
+final class Segment {
+  private static final int SEALS =
+      Linux.F_SEAL_SHRINK | Linux.F_SEAL_GROW | Linux.F_SEAL_FUTURE_WRITE | Linux.F_SEAL_SEAL;
+
+  final int id;
+  final long address;
+  final long size;
+  final SegmentBlocks blocks;
+  private final int descriptor;
+  private final AtomicBoolean unmapped = new AtomicBoolean();
+
+  // Guarded by the arena's lock.
+  SegmentPool pool;
+  int shownTo;
+  boolean dropped;
+
+  private Segment(int id, long address, long size, int descriptor) {
+    this.id = id;
+    this.address = address;
+    this.size = size;
+    this.descriptor = descriptor;
+    this.blocks = new SegmentBlocks(size);
+  }
+
+  /**
+   * Makes a segment with memory behind every page and enters it in the registry.
+   *
+   * @param size whole pages
+   */
+  static Segment create(long size, boolean hugePages) {
+    int writable = Linux.createMemoryFile("dissociated");
+    int readOnly = -1;
+    long address = 0;
+    boolean done = false;
+    try {
+      Linux.truncate(writable, size);
+      address = Linux.map(writable, size, Linux.PROT_READ | Linux.PROT_WRITE);
+      if (hugePages) {
+        Linux.adviseHuge(address, size);
+      }
+      Linux.keepFromChildren(address, size);
+      Linux.populate(address, size);
+      Linux.addSeals(writable, SEALS);
+      readOnly = Linux.reopen(writable, Linux.O_RDONLY);
+      Segment segment = new Segment(SegmentRegistry.newId(), address, size, readOnly);
+      SegmentRegistry.add(segment);
+      done = true;
+      return segment;
+    } finally {
+      Linux.close(writable);
+      if (!done) {
+        if (address != 0) {
+          Linux.unmap(address, size);
+        }
+        if (readOnly >= 0) {
+          Linux.close(readOnly);
+        }
+      }
+    }
+  }
+
+  /** The read-only descriptor to show to peers; valid until {@link #unmap}. */
+  int descriptor() {
+    return descriptor;
+  }
+
+  boolean contains(long start, long length) {
+    return start >= address && length >= 0 && start - address <= size - length;
+  }
+
+  /** What peers call a local address in here. */
+  long exported(long local) {
+    return (long) id << ShmFrame.OFFSET_BITS | local - address;
+  }
+
+  /** Gives the memory back to the kernel, as far as no peer has it mapped. */
+  void unmap() {
+    if (unmapped.compareAndSet(false, true)) {
+      SegmentRegistry.remove(this);
+      Linux.unmap(address, size);
+      Linux.close(descriptor);
+    }
+  }
+}

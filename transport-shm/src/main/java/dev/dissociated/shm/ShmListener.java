@@ -1,0 +1,274 @@
+package dev.dissociated.shm;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.DissociatedUri;
+import dev.dissociated.protocol.transport.Acceptor;
+import dev.dissociated.protocol.transport.ListenOptions;
+import dev.dissociated.protocol.transport.Listener;
+import dev.dissociated.protocol.transport.MemoryUsage;
+import dev.dissociated.protocol.transport.MessageHandler;
+import dev.dissociated.protocol.transport.Peer;
+import dev.dissociated.protocol.transport.Refusing;
+import dev.dissociated.shm.ShmFrame.Hello;
+import dev.dissociated.shm.ShmFrame.Kind;
+import java.security.SecureRandom;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.apache.arrow.memory.ArrowBuf;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** A listening socket and the one thread that reads all its connections. */
+final class ShmListener implements Listener {
+  private static final Logger LOG = LoggerFactory.getLogger(ShmListener.class);
+
+  // No body can have these tags: bits 32 to 55 of a body's tag are zero.
+  private static final long WANT_DATA = 1L << 32;
+  private static final long FREE_DATA = 2L << 32;
+
+  private static final long SOCKET_ID = -1;
+  private static final long WAKE_ID = -2;
+  private static final int ACCEPTS_PER_TURN = 64;
+  private static final int TICKS_PER_HEARTBEAT = 4;
+  private static final int MAX_TICK_MILLIS = 250;
+  private static final long JOIN_MILLIS = 10_000;
+
+  private final ShmOptions options;
+  private final Acceptor acceptor;
+  private final SocketFile file;
+  private final Hello hello;
+  private final DissociatedUri location;
+  private final Arena arena;
+  private final SegmentPool publicPool;
+  private final Epoll epoll;
+  private final Descriptor wake;
+  private final Thread poller;
+  private final int tickMillis;
+
+  // Of the poller.
+  private final Map<Long, ServerConnection> connections = new HashMap<>();
+  private long nextId;
+  private boolean acceptPaused;
+
+  private volatile boolean closing;
+
+  ShmListener(ListenOptions listenOptions, Acceptor acceptor) {
+    this.options = ShmOptions.of(listenOptions);
+    this.acceptor = acceptor;
+    byte[] nonce = new byte[Hello.ID_LENGTH];
+    new SecureRandom().nextBytes(nonce);
+    byte[] setId = SegmentRegistry.setId();
+    String host = HostProof.of(nonce);
+    hello = new Hello(nonce, setId, WANT_DATA, FREE_DATA, options.heartbeatMillis());
+    tickMillis =
+        Math.max(1, Math.min(MAX_TICK_MILLIS, options.heartbeatMillis() / TICKS_PER_HEARTBEAT));
+    file = SocketFile.listen(listenOptions.address(), options);
+    boolean done = false;
+    try {
+      String path =
+          options.advertisedSocket().isEmpty()
+              ? file.path().toString()
+              : options.advertisedSocket();
+      DissociatedUri place =
+          DissociatedUri.of(ShmTransport.SCHEME, "", path)
+              .withWantData(WANT_DATA)
+              .withFreeData(FREE_DATA)
+              .withRemoteHandle(setId)
+              .withParameter(ShmTransport.HOST, host);
+      boolean ring = options.ringCapacity() > 0;
+      location = ring ? place.withParameter(ShmTransport.RING, "1") : place;
+      epoll = new Epoll();
+      wake = new Descriptor(Linux.eventDescriptor());
+      epoll.add(file.descriptor(), Epoll.IN, SOCKET_ID);
+      epoll.add(wake.enter(), Epoll.IN, WAKE_ID);
+      wake.leave();
+      arena = new Arena("shm-memory " + file.path().getFileName(), options.sizes());
+      publicPool = arena.join(TrustDomain.PUBLIC);
+      poller = new Thread(this::run, "shm-listener " + file.path().getFileName());
+      poller.setDaemon(true);
+      poller.start();
+      done = true;
+    } finally {
+      if (!done) {
+        file.close();
+      }
+    }
+  }
+
+  @Override
+  public DissociatedUri location() {
+    return location;
+  }
+
+  @Override
+  public ArrowBuf allocatePublic(long bytes) {
+    ServerMemory.requireSize(bytes);
+    return publicPool.allocate(bytes);
+  }
+
+  @Override
+  public MemoryUsage memoryUsage() {
+    return arena.usage();
+  }
+
+  @Override
+  public synchronized void close() {
+    if (closing) {
+      return;
+    }
+    closing = true;
+    int event = wake.enter();
+    if (event >= 0) {
+      Linux.signal(event);
+      wake.leave();
+    }
+    if (Thread.currentThread() != poller) {
+      try {
+        poller.join(JOIN_MILLIS);
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+      }
+    }
+    arena.leave(publicPool);
+    arena.close();
+  }
+
+  // ---- the poller
+
+  private void run() {
+    long lastTick = System.nanoTime();
+    try {
+      while (!closing) {
+        int ready = epoll.await(tickMillis);
+        for (int i = 0; i < ready && !closing; i++) {
+          dispatch(epoll.id(i), epoll.ready(i));
+        }
+        long now = System.nanoTime();
+        if (now - lastTick >= TimeUnit.MILLISECONDS.toNanos(tickMillis)) {
+          lastTick = now;
+          tick(now);
+        }
+      }
+    } catch (RuntimeException | Error e) {
+      LOG.error("listener stopped by a defect, socket={}", file.path(), e);
+    } finally {
+      file.close();
+      connections.values().forEach(ServerConnection::finish);
+      connections.clear();
+      wake.close();
+      epoll.close();
+    }
+  }
+
+  private void dispatch(long id, int events) {
+    if (id == SOCKET_ID) {
+      for (int i = 0; i < ACCEPTS_PER_TURN && accept(); i++) {}
+    } else if (id != WAKE_ID) {
+      ServerConnection connection = connections.get(id);
+      if (connection != null) {
+        connection.ready(events);
+        if (connection.finished()) {
+          connections.remove(id);
+        }
+      }
+    }
+  }
+
+  private void tick(long now) {
+    if (acceptPaused) {
+      acceptPaused = false;
+      epoll.change(file.descriptor(), Epoll.IN, SOCKET_ID);
+    }
+    List<Long> finished = new ArrayList<>();
+    connections.forEach(
+        (id, connection) -> {
+          connection.tick(now);
+          if (connection.finished()) {
+            finished.add(id);
+          }
+        });
+    finished.forEach(connections::remove);
+  }
+
+  private boolean accept() {
+    int fd = Linux.accept(file.descriptor());
+    if (fd == -Linux.EAGAIN) {
+      return false;
+    }
+    if (fd < 0) {
+      DissociatedException why = Linux.failure("connection not accepted", -fd);
+      if (why.code() == Code.RESOURCE_EXHAUSTED) {
+        LOG.warn("{}, open={}", why.getMessage(), connections.size());
+        acceptPaused = true; // otherwise the waiting client would make this thread spin
+        epoll.change(file.descriptor(), 0, SOCKET_ID);
+      }
+      return false;
+    }
+    try {
+      welcome(fd);
+    } catch (RuntimeException e) {
+      LOG.warn("connection not accepted", e);
+    }
+    return true;
+  }
+
+  private void welcome(int fd) {
+    Linux.Credentials client;
+    try {
+      client = Linux.peer(fd);
+    } catch (DissociatedException e) {
+      Linux.close(fd);
+      throw e;
+    }
+    if (!allowed(client.user())) {
+      LOG.warn("client refused: its user is not allowed, uid={}", client.user());
+      refuse(fd, Code.PERMISSION_DENIED, "client refused: its user may not connect to this server");
+      return;
+    }
+    if (connections.size() >= options.maxConnections()) {
+      refuse(
+          fd,
+          Code.RESOURCE_EXHAUSTED,
+          "client refused: too many connections, limit=" + options.maxConnections());
+      return;
+    }
+    String user = Integer.toUnsignedString(client.user());
+    Peer peer = new Peer(user, client.process(), "uid " + user + " pid " + client.process());
+    long id = nextId++;
+    var connection =
+        new ServerConnection(id, fd, client.user(), peer, hello, arena, epoll, options);
+    try {
+      connection.greet();
+    } catch (DissociatedException e) {
+      connection.finish(); // it has gone already, like one that only looks who is there
+      return;
+    }
+    MessageHandler handler = Refusing.MESSAGES;
+    try {
+      handler = acceptor.accept(connection);
+    } catch (RuntimeException | Error e) {
+      connection.fail(DissociatedException.wrap("client refused", e));
+    }
+    connections.put(id, connection);
+    connection.start(handler);
+    if (connection.finished()) {
+      connections.remove(id);
+    }
+  }
+
+  private boolean allowed(int user) {
+    return user == Linux.user() || user == 0 || options.allowedUsers().contains(user);
+  }
+
+  private static void refuse(int fd, Code code, String text) {
+    Descriptor socket = new Descriptor(fd);
+    FrameWriter writer = new FrameWriter(socket, 0, () -> null);
+    writer.tryFlush(Kind.ERROR, ShmFrame.encodeError(new DissociatedException(code, text)));
+    writer.dispose();
+    socket.close();
+  }
+}

@@ -1,0 +1,78 @@
+package dev.dissociated.ucx;
+
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.dissociated.protocol.testing.LeakGuard;
+import dev.dissociated.protocol.testing.RecordingHandler;
+import dev.dissociated.protocol.transport.Connection;
+import dev.dissociated.protocol.transport.ListenOptions;
+import dev.dissociated.protocol.transport.Listener;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.extension.ExtendWith;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Many connections, one after another: nothing of them may stay. */
+@RequiresUcx
+@ExtendWith(LeakGuard.class)
+class UcxChurnTest {
+  private static final int CONNECTIONS = 1000;
+  private static final int WARM = 200;
+  private static final long MOST_GROWTH_KB = 100 << 10;
+
+  @ParameterizedTest
+  @ValueSource(strings = {"tcp", "sm,tcp,self"})
+  @Timeout(120)
+  void shouldKeepNothingOfAThousandConnections(String tls) throws Exception {
+    UcxTransport transport = new UcxTransport(tls);
+    try (Listener listener =
+        transport.listen(
+            ListenOptions.anywhere(0),
+            connection -> {
+              connection.send(ByteBuffer.allocate(1000));
+              connection.flush();
+              return new RecordingHandler();
+            })) {
+      long memory = 0;
+      long descriptors = 0;
+      for (int i = 0; i < CONNECTIONS; i++) {
+        if (i == WARM) {
+          memory = residentKilobytes();
+          descriptors = descriptors();
+        }
+        try (Connection client = transport.connect(listener.location())) {
+          assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(10)));
+        }
+      }
+      long most = descriptors + 100; // the last connections may still be ending
+      assertTrue(descriptors() <= most, () -> "descriptors=" + descriptors() + " most=" + most);
+      long grown = residentKilobytes() - memory;
+      assertTrue(grown < MOST_GROWTH_KB, () -> "memory grew by KiB=" + grown);
+    }
+  }
+
+  private static long residentKilobytes() throws IOException {
+    System.gc();
+    try (Stream<String> lines = Files.lines(Path.of("/proc/self/status"))) {
+      return lines
+          .filter(line -> line.startsWith("VmRSS:"))
+          .mapToLong(line -> Long.parseLong(line.replaceAll("[^0-9]", "")))
+          .findFirst()
+          .orElseThrow();
+    }
+  }
+
+  private static long descriptors() {
+    try (Stream<Path> all = Files.list(Path.of("/proc/self/fd"))) {
+      return all.count();
+    } catch (IOException e) {
+      throw new AssertionError(e);
+    }
+  }
+}

@@ -1,0 +1,12 @@
+package dev.dissociated.ucx;
+
+import dev.dissociated.protocol.transport.Transport;
+
+/** The same, over shared memory. */
+@RequiresUcx
+class UcxSharedStreamTest extends UcxTcpStreamTest {
+  @Override
+  protected Transport transport() {
+    return new UcxTransport("sm,tcp,self");
+  }
+}
