@@ -328,6 +328,11 @@ final class UcxServerConnection extends UcxConnection implements ServerEnd {
   }
 
   @Override
+  public boolean lends() {
+    return lends;
+  }
+
+  @Override
   public void identify(String identity) {
     // one trust domain: all clients of a listener
   }

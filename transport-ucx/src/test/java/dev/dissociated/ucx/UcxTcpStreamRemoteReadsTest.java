@@ -26,4 +26,9 @@ class UcxTcpStreamRemoteReadsTest extends StreamContract {
   protected boolean lendsInPlace() {
     return false;
   }
+
+  @Override
+  protected boolean lends() {
+    return true;
+  }
 }

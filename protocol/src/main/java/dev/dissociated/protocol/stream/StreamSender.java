@@ -224,7 +224,7 @@ public final class StreamSender {
   }
 
   private boolean canLend() {
-    return part == StreamPart.WHOLE && connection.freeDataTag().isPresent();
+    return part == StreamPart.WHOLE && connection.lends();
   }
 
   private void sendResident(int number, MessageBody body) {

@@ -39,6 +39,14 @@ public interface Connection extends AutoCloseable {
   /** The tag that ends leases; empty when this server never sends by reference. */
   Optional<Long> freeDataTag();
 
+  /**
+   * At a server: whether the peer takes bodies by reference, be they without any data. Does not
+   * change once a stream has been asked for.
+   */
+  default boolean lends() {
+    return freeDataTag().isPresent();
+  }
+
   // ---- sending
 
   /** Sends an untagged message made of {@code parts}; copies them before it returns. */

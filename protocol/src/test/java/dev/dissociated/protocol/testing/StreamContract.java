@@ -91,6 +91,11 @@ public abstract class StreamContract {
     return true;
   }
 
+  /** Whether bodies go by reference, so that leases exist at all. */
+  protected boolean lends() {
+    return lendsInPlace();
+  }
+
   @BeforeEach
   void start() {
     harness = harness(0);
@@ -263,6 +268,8 @@ public abstract class StreamContract {
         assertEquals(5, reader.getVectorSchemaRoot().getRowCount());
       }
       assertFalse(reader.loadNextBatch());
+      // A client that reads nothing by reference is sent nothing by reference, not even no data.
+      assertEquals(lends() ? Set.of(0, 1) : Set.of(0), reader.statistics().bodyTypes());
     }
   }
 
