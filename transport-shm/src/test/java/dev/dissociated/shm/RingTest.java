@@ -121,14 +121,16 @@ class RingTest {
               .listen(
                   ListenOptions.anywhere(64 << 20),
                   connection -> {
-                    new Thread(() -> chat(connection)).start();
-                    return new Recorder();
+                    Recorder client = new Recorder();
+                    new Thread(() -> chat(connection, client)).start();
+                    return client;
                   });
       System.out.println(listener.location());
       System.in.read();
     }
 
-    private static void chat(Connection connection) {
+    private static void chat(Connection connection, Recorder client) {
+      client.next(); // servers speak when they are asked
       while (true) {
         connection.send(ByteBuffer.allocate(100));
         connection.flush();
@@ -143,6 +145,8 @@ class RingTest {
       Connection client = new ShmTransport(0).connect(location);
       Recorder recorder = new Recorder();
       recorder.connection = client;
+      client.sendTagged(client.wantDataTag(), ByteBuffer.allocate(1));
+      client.flush();
       for (int i = 0; i < 10_000; i++) {
         assertEquals(100, recorder.next().bytes().length);
       }
