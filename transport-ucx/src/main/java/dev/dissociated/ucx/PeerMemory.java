@@ -51,7 +51,7 @@ final class PeerMemory {
           state
               .endpoint()
               .getNonBlocking(address, remoteKey, destination, length, null, UcxPipe.HOST);
-      outbox.track(request, null, length);
+      outbox.await(request, length);
       return request;
     } catch (UcxException e) {
       throw state.failure("memory of the peer not read", e);
@@ -67,7 +67,7 @@ final class PeerMemory {
       state.requireOpen();
       UcpRequest request =
           state.endpoint().putNonBlocking(source, length, address, remoteKey, null, UcxPipe.HOST);
-      outbox.track(request, null, length);
+      outbox.await(request, length);
       return request;
     } finally {
       state.unlock();

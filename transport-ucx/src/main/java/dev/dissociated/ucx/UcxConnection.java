@@ -30,7 +30,10 @@ abstract class UcxConnection implements Connection, Inbound.Own {
   private static final long SMALL_SLICE = 8 << 10;
 
   /** Bytes of copies under way before a sender waits; one message is always taken. */
-  private static final long MOST_UNDER_WAY = 4L << 20;
+  private static final long MOST_COPIED = 4L << 20;
+
+  /** The same for memory of callers who do not wait; two messages are always taken. */
+  private static final long MOST_LENT = 16L << 20;
 
   private static final long SLICE_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
   private static final long PAUSE_NANOS = TimeUnit.MICROSECONDS.toNanos(50);
@@ -46,6 +49,7 @@ abstract class UcxConnection implements Connection, Inbound.Own {
   private final long stallNanos;
   private final AtomicReference<DissociatedException> failure = new AtomicReference<>();
   private volatile long lastSent = System.nanoTime();
+  private volatile long largestCopy;
 
   /**
    * @param sharesMemory whether messages go through shared memory, where gathering them from many
@@ -96,20 +100,14 @@ abstract class UcxConnection implements Connection, Inbound.Own {
       return;
     }
     requireSendable();
-    long[] addresses = payload.addresses();
-    boolean inPlace =
-        payload.total() > SHORT
-            && mayWait()
-            && (addresses.length == 1
-                || (sharesMemory
-                    && addresses.length <= MOST_SLICES
-                    && payload.total() / addresses.length >= SMALL_SLICE));
+    boolean inPlace = isBestInPlace(payload);
     UcpRequest request = null;
     try {
       if (inPlace) {
-        request = pipe.sendInPlace(tag, addresses, payload.lengths(), payload.total());
+        request = pipe.sendInPlace(tag, payload);
       } else {
-        pipe.sendCopied(tag, addresses, payload.lengths(), payload.total());
+        pipe.sendCopied(tag, payload);
+        largestCopy = Math.max(largestCopy, payload.total());
       }
     } catch (DissociatedException e) {
       throw reasonOf(e);
@@ -118,6 +116,40 @@ abstract class UcxConnection implements Connection, Inbound.Own {
       finishInPlace(request);
     } else {
       sent();
+    }
+  }
+
+  private boolean isBestInPlace(MemorySlices payload) {
+    int slices = payload.addresses().length;
+    return payload.total() > SHORT
+        && mayWait()
+        && (slices == 1
+            || (sharesMemory && slices <= MOST_SLICES && payload.total() / slices >= SMALL_SLICE));
+  }
+
+  /** The next message can be made, and offered to the peer, while this one is under way. */
+  @Override
+  public void sendTagged(long tag, MemorySlices payload, Runnable sent) {
+    if (!isBestInPlace(payload)) {
+      Connection.super.sendTagged(tag, payload, sent);
+      return;
+    }
+    boolean lent = false;
+    try {
+      requireSendable();
+      pipe.sendLent(tag, payload, sent);
+      lent = true;
+      lastSent = System.nanoTime();
+    } catch (DissociatedException e) {
+      throw reasonOf(e);
+    } finally {
+      if (!lent) {
+        sent.run();
+      }
+    }
+    long most = Math.max(MOST_LENT, payload.total());
+    if (pipe.lentBytes() > most) {
+      workUntil(() -> pipe.lentBytes() <= most);
     }
   }
 
@@ -147,10 +179,12 @@ abstract class UcxConnection implements Connection, Inbound.Own {
     }
   }
 
+  /** A copy has been handed to UCX. One large one may be under way while the next is made. */
   private void sent() {
     lastSent = System.nanoTime();
-    if (pipe.sendingBytes() > MOST_UNDER_WAY && mayWait()) {
-      workUntil(() -> pipe.sendingBytes() <= MOST_UNDER_WAY);
+    long most = MOST_COPIED + largestCopy;
+    if (pipe.copiedBytes() > most && mayWait()) {
+      workUntil(() -> pipe.copiedBytes() <= most);
     }
   }
 

@@ -4,6 +4,7 @@ import com.sun.jna.Function;
 import com.sun.jna.Native;
 import com.sun.jna.NativeLibrary;
 import com.sun.jna.ptr.IntByReference;
+import dev.dissociated.protocol.transport.WarmMemory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -91,14 +92,29 @@ final class UcxLibrary {
       }
       NativeLibs.load();
       Native.register(Libc.class, NativeLibrary.getProcess());
+      WarmMemory.ofProcess().whenFresh(Libc::preferLargePages);
       return Optional.empty();
     }
   }
 
-  /** What the binding lacks: waiting with a limit. */
+  /** What the binding lacks: waiting with a limit, and advice to the kernel. */
   static final class Libc {
+    private static final long PAGE = 4096;
+    private static final int MADV_HUGEPAGE = 14;
+
     private Libc() {}
 
     static native int poll(long descriptors, long count, int timeoutMillis);
+
+    static native int madvise(long address, long length, int advice);
+
+    /** Where the kernel has no large pages, it says so, and small ones do. */
+    static void preferLargePages(long address, long length) {
+      long start = (address + PAGE - 1) & -PAGE;
+      long end = (address + length) & -PAGE;
+      if (start < end) {
+        madvise(start, end - start, MADV_HUGEPAGE);
+      }
+    }
   }
 }

@@ -2,6 +2,7 @@ package dev.dissociated.ucx;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.transport.MemorySlices;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.util.concurrent.TimeUnit;
@@ -35,7 +36,7 @@ final class UcxPipe {
       new UcpRequestParams().setMemoryType(UcsConstants.MEMORY_TYPE.UCS_MEMORY_TYPE_HOST);
 
   private static final long KEEP_WARM = 4L << 20;
-  private static final int PROGRESS_AT_A_TIME = 64;
+  private static final int PROGRESS_AT_A_TIME = 2;
   private static final long LEAST_CLOSE_NANOS = TimeUnit.MILLISECONDS.toNanos(200);
 
   private final PipeState state = new PipeState();
@@ -119,23 +120,27 @@ final class UcxPipe {
    * @return whether it did anything
    */
   boolean progress() {
+    int rounds = 0;
+    boolean collected;
     state.lock();
     try {
       if (state.isGone()) {
         return false;
       }
-      int rounds = 0;
       while (rounds < PROGRESS_AT_A_TIME && worker.progress() != 0) {
         rounds++;
       }
-      boolean collected = outbox.collect();
-      return rounds > 0 || collected;
+      collected = outbox.collect();
     } catch (Exception e) {
       state.breakWith(DissociatedException.wrap("progress failed", e));
       return true;
     } finally {
       state.unlock();
     }
+    if (collected) {
+      outbox.tellOwners();
+    }
+    return rounds > 0 || collected;
   }
 
   /**
@@ -210,6 +215,16 @@ final class UcxPipe {
     return outbox.sendingBytes();
   }
 
+  /** Those of them that are copies. */
+  long copiedBytes() {
+    return outbox.copiedBytes();
+  }
+
+  /** Those of them that lie in memory lent by {@link #sendLent}. */
+  long lentBytes() {
+    return outbox.lentBytes();
+  }
+
   /** Sends an untagged message; copies it. */
   void send(ByteBuffer... parts) {
     outbox.send(parts);
@@ -221,16 +236,25 @@ final class UcxPipe {
   }
 
   /** Sends a tagged message out of slices of memory; copies them one behind the other. */
-  void sendCopied(long tag, long[] addresses, long[] lengths, long total) {
-    outbox.sendCopied(tag, addresses, lengths, total);
+  void sendCopied(long tag, MemorySlices payload) {
+    outbox.sendCopied(tag, payload);
   }
 
   /**
    * Begins to send a tagged message out of the caller's memory, which UCX needs until the result is
    * complete or this pipe is gone.
    */
-  UcpRequest sendInPlace(long tag, long[] addresses, long[] lengths, long total) {
-    return outbox.sendInPlace(tag, addresses, lengths, total);
+  UcpRequest sendInPlace(long tag, MemorySlices payload) {
+    return outbox.sendInPlace(tag, payload);
+  }
+
+  /**
+   * The same, and {@code owner} runs when UCX needs the memory no longer, on whichever thread finds
+   * out; not when this throws.
+   */
+  void sendLent(long tag, MemorySlices payload, Runnable owner) {
+    outbox.sendLent(tag, payload, owner);
+    outbox.tellOwners();
   }
 
   /** Whether a request is over, or nothing can complete it any more. */
@@ -306,6 +330,7 @@ final class UcxPipe {
     } finally {
       state.unlock();
     }
+    outbox.tellOwners();
   }
 
   private void closeEndpoint(long nanos) {

@@ -71,7 +71,7 @@ final class UcxServerConnection extends UcxConnection implements ServerEnd {
 
   /** Whether a turn is due without any event. */
   boolean isWanted() {
-    return wanted || (failed() != null && !told);
+    return wanted || (failed() != null && !told && pipe.lentBytes() == 0);
   }
 
   /** A turn is due. */
@@ -104,7 +104,6 @@ final class UcxServerConnection extends UcxConnection implements ServerEnd {
       quiet = receive();
     }
     if (failed() != null) {
-      tellEnd();
       quiet = stepTowardsEnd();
     }
     if (sharesMemory && pipe.sendingBytes() > 0) {
@@ -146,6 +145,9 @@ final class UcxServerConnection extends UcxConnection implements ServerEnd {
 
   /** Until the client has gone, or has had its time, what it may still read stays. */
   private boolean stepTowardsEnd() {
+    if (pipe.lentBytes() == 0) { // whoever is told may take the memory away
+      tellEnd();
+    }
     if (lingerUntil == 0) {
       lingerUntil = System.nanoTime() + (ours ? LINGER_NANOS : FOREIGN_LINGER_NANOS);
     }
@@ -176,8 +178,8 @@ final class UcxServerConnection extends UcxConnection implements ServerEnd {
   /** Ends the connection and gives everything back. Idempotent. */
   void finish() {
     failWith(closedHere());
-    tellEnd();
     pipe.close(ours ? 0 : TimeUnit.MILLISECONDS.toNanos(100));
+    tellEnd();
     inbound.dispose();
   }
 

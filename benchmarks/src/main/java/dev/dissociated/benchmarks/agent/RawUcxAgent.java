@@ -80,8 +80,9 @@ public final class RawUcxAgent {
     end.setDaemon(true);
     end.start();
     while (requests.isEmpty()) {
-      worker.progress();
-      Thread.onSpinWait();
+      if (worker.progress() == 0) {
+        worker.waitForEvents();
+      }
     }
     endpoint = worker.newEndpoint(new UcpEndpointParams().setConnectionRequest(requests.take()));
     while (true) {
@@ -100,6 +101,7 @@ public final class RawUcxAgent {
           finish(send(smallAddress, 1, DATA));
         }
       }
+      spin = false; // until it is asked again, others are measured
     }
   }
 
@@ -133,6 +135,8 @@ public final class RawUcxAgent {
         worker.newEndpoint(
             new UcpEndpointParams()
                 .setSocketAddress(new InetSocketAddress("127.0.0.1", Integer.parseInt(port))));
+    // A connection that is half made would keep a thread of UCX's busy.
+    finish(endpoint.flushNonBlocking(new UcxCallback()));
     Agent agent = new Agent().on("bodies", this::bodies).on("trips", this::trips);
     agent.answer(Map.of());
     agent.serve();

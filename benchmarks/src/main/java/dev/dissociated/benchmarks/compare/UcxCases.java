@@ -19,7 +19,7 @@ import java.util.ServiceLoader;
 final class UcxCases {
   private static final String SCHEME = "ucx";
   private static final String LANES = "UCX_TLS";
-  private static final long LEAST = 256L << 20;
+  private static final long LEAST = 1L << 30;
   private static final long[] SIZES = {1L << 20, 16L << 20, 128L << 20};
   private static final double SECONDS = 0.2;
   private static final int FEW = 8;
@@ -96,7 +96,7 @@ final class UcxCases {
     ways.add(way("ordinary vectors, inline", pair, Source.ORDINARY, "inline"));
     for (Way way : ways) {
       for (long size : SIZES) {
-        Ticket ticket = Ticket.of(way.source(), Kind.INT64, size, Math.max(LEAST, FEW / 2 * size));
+        Ticket ticket = Ticket.of(way.source(), Kind.INT64, size, Math.max(LEAST, 2 * FEW * size));
         cases.add(StreamCases.throughput(bodies(lane), way, ticket, false));
       }
     }

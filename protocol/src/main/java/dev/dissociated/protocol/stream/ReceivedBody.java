@@ -2,6 +2,7 @@ package dev.dissociated.protocol.stream;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.transport.WarmMemory;
 import dev.dissociated.protocol.wire.BufferList;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
@@ -26,7 +27,7 @@ sealed interface ReceivedBody {
    */
   static ArrowBuf allocate(BufferAllocator allocator, long length) {
     try {
-      return allocator.buffer(length);
+      return WarmMemory.ofProcess().buffer(allocator, length);
     } catch (OutOfMemoryException | OutOfMemoryError e) {
       throw new DissociatedException(
           Code.RESOURCE_EXHAUSTED, "no memory for a body, length=" + length, e);

@@ -356,7 +356,8 @@ public final class StreamSender {
 
   private void sendPacked(int number, MessageBody body) {
     long tag = BodyTag.of(BodyTag.PACKED, number);
-    try (body) {
+    boolean owned = true;
+    try {
       MemorySlices slices = body.packed();
       if (slices == null) {
         throw new DissociatedException(
@@ -366,7 +367,18 @@ public final class StreamSender {
       }
       bodyBytes += body.packedLength() - body.dataLength(); // padding travels as well
       aboutToSend(slices.total());
-      connection.sendTagged(tag, slices);
+      switch (body.lifetime()) {
+        case RESIDENT -> connection.sendTagged(tag, slices, () -> {}); // outlives the stream
+        case RETAINED -> {
+          owned = false;
+          connection.sendTagged(tag, slices, body::close);
+        }
+        case TRANSIENT -> connection.sendTagged(tag, slices);
+      }
+    } finally {
+      if (owned) {
+        body.close();
+      }
     }
   }
 }

@@ -61,6 +61,19 @@ public interface Connection extends AutoCloseable {
    */
   void sendTagged(long tag, MemorySlices payload);
 
+  /**
+   * The same for memory that may stay in use after the call, so that the next message can be made
+   * meanwhile. {@code sent} runs once, whatever happens, when the memory is needed no longer: on
+   * any thread, without a lock of the transport's, and before {@link MessageHandler#closed}.
+   */
+  default void sendTagged(long tag, MemorySlices payload, Runnable sent) {
+    try {
+      sendTagged(tag, payload);
+    } finally {
+      sent.run();
+    }
+  }
+
   /** Tells the client what the stream cost; lost on transports that have no place for it. */
   void summary(StreamSummary summary);
 

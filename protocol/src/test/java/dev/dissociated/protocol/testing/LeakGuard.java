@@ -2,6 +2,7 @@ package dev.dissociated.protocol.testing;
 
 import static org.junit.jupiter.api.Assertions.fail;
 
+import dev.dissociated.protocol.transport.WarmMemory;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
@@ -18,7 +19,7 @@ import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
 /**
- * Fails a test that leaves more threads, descriptors or mappings of this project's behind than it
+ * Fails a test that leaves more threads, descriptors, mappings or memory of bodies behind than it
  * found. What other threads are still giving back is waited for, up to five seconds.
  */
 public final class LeakGuard implements BeforeEachCallback, AfterEachCallback {
@@ -77,6 +78,7 @@ public final class LeakGuard implements BeforeEachCallback, AfterEachCallback {
         counts.merge("mapping", 1L, Long::sum);
       }
     }
+    counts.put("bytes of bodies", WarmMemory.ofProcess().lentBytes());
     return counts;
   }
 
