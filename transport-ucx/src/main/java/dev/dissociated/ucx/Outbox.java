@@ -31,7 +31,7 @@ final class Outbox {
     this.pool = pool;
   }
 
-  /** Bytes of messages that UCX still needs. */
+  /** Bytes of messages that UCX still needs; of a copy, no less than the memory it takes. */
   long sendingBytes() {
     state.lock();
     try {
@@ -158,8 +158,10 @@ final class Outbox {
    * @param memory what goes back to the pool then; null for none
    */
   void track(UcpRequest request, NativeMemory memory, long bytes) {
-    Sending one = new Sending(request, memory, bytes);
-    sendingBytes += bytes;
+    // Of many short messages that a peer does not take, the memory they lie in is what counts.
+    long counted = memory == null ? bytes : Math.max(bytes, NativePool.SMALLEST);
+    Sending one = new Sending(request, memory, counted);
+    sendingBytes += counted;
     if (request.isCompleted()) {
       finish(one);
     } else {
