@@ -95,10 +95,16 @@ final class UcxLibrary {
     }
   }
 
-  /** What the binding lacks: waiting with a limit. */
+  /** What the binding lacks: waiting with a limit, and options of sockets. */
   static final class Libc {
     private Libc() {}
 
     static native int poll(long descriptors, long count, int timeoutMillis);
+
+    static native int getsockname(int descriptor, long address, long length);
+
+    static native int getsockopt(int descriptor, int level, int option, long value, long length);
+
+    static native int setsockopt(int descriptor, int level, int option, long value, int length);
   }
 }
