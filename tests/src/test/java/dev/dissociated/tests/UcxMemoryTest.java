@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -77,6 +78,7 @@ class UcxMemoryTest {
   @ParameterizedTest(name = "over {0}")
   @ValueSource(strings = {"tcp", "sm,tcp,self"})
   @Tag("long")
+  @Timeout(300)
   void shouldNeedLittleForFourGibibytes(String tls) throws Exception {
     readWithin(MOST_GROWTH_KB, tls, 64, 64 << 10);
     readWithin(MOST_GROWTH_KB, tls, 256, 16 << 10);
