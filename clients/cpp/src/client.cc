@@ -37,6 +37,10 @@ constexpr std::array<std::pair<std::string_view, ClientFault>, 14> kNames = {{
 }};
 
 constexpr size_t kLongestError = size_t{64} << 10;
+/// Longest message with the control tag.
+constexpr size_t kLongestControl = size_t{16} << 10;
+/// HELLO: kind 1, version 1, bit 0 of the flags: this client reads memory of the server's.
+constexpr std::array<uint8_t, 4> kHello = {1, 1, 1, 0};
 constexpr Millis kTick{100};
 /// How long to wait for the reason of a refusal.
 constexpr Millis kReason{500};
@@ -99,6 +103,10 @@ StreamReader::StreamReader(ucx::Context& context, const std::vector<Location>& l
 }
 
 void StreamReader::Ask(Connection& connection, const Location& location) {
+  if (location.control && location.remote_handle) {
+    // Only who says that it reads memory is given addresses. What such a server says besides is not listened to.
+    Send(connection, *location.control, {kHello.begin(), kHello.end()});
+  }
   wire::Bytes ticket(options_.ticket.begin(), options_.ticket.end());
   uint64_t tag = *location.want_data;
   switch (options_.fault) {
@@ -172,10 +180,16 @@ bool StreamReader::TakeTagged(Connection& connection) {
   bool something = false;
   while (const auto message = connection.worker.Probe()) {
     something = true;
+    bool control = false;
     for (const Location& location : locations_) {
       if (location.error_data == message->tag) {
         TakeError(connection, *message);
       }
+      control |= location.control == message->tag;
+    }
+    if (control) {
+      Receive(connection, *message, kLongestControl, "control message");
+      continue;
     }
     const wire::BodyTag tag = wire::ReadBodyTag(message->tag);
     if (tag.type == wire::BodyType::kByReference && locations_.back().remote_handle.value_or("").empty()) {
@@ -189,15 +203,21 @@ bool StreamReader::TakeTagged(Connection& connection) {
 }
 
 void StreamReader::TakeError(Connection& connection, const ucx::Announced& message) {
-  if (message.length > kLongestError) {
-    Violation("error_data refused: too long, length=" + std::to_string(message.length));
+  throw wire::ReadError(Receive(connection, message, kLongestError, "error_data"));
+}
+
+/// The whole of a short message, waited for.
+wire::Bytes StreamReader::Receive(Connection& connection, const ucx::Announced& message, size_t longest,
+                                  const char* what) {
+  if (message.length > longest) {
+    Violation(std::string(what) + " refused: too long, length=" + std::to_string(message.length));
   }
   wire::Bytes bytes(message.length);
   const ucx::Request request = connection.worker.Receive(message, bytes.data());
   while (!request.done() && !connection.endpoint.failed()) {
     connection.worker.Progress();
   }
-  throw wire::ReadError(bytes);
+  return bytes;
 }
 
 /// Memory is taken only for bodies whose metadata says the same length.

@@ -92,6 +92,7 @@ class StreamReader {
   bool Advance();
   bool TakeTagged(Connection& connection);
   void TakeError(Connection& connection, const ucx::Announced& message);
+  wire::Bytes Receive(Connection& connection, const ucx::Announced& message, size_t longest, const char* what);
   bool StartBodies();
   void Start(const Body& body, const arrow::ipc::Message& metadata);
   bool FinishBodies();

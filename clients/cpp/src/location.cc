@@ -114,6 +114,8 @@ void ParseParameters(std::string_view query, std::string_view whole, Location& o
       out.free_data = ParseTag(name, value, whole);
     } else if (name == "error_data") {
       out.error_data = ParseTag(name, value, whole);
+    } else if (name == "control") {
+      out.control = ParseTag(name, value, whole);
     } else if (name == "remote_handle") {
       out.remote_handle = ParseHandle(value, whole);
     }

@@ -18,6 +18,7 @@ struct Location {
   std::optional<uint64_t> want_data;
   std::optional<uint64_t> free_data;
   std::optional<uint64_t> error_data;
+  std::optional<uint64_t> control;  ///< ucx-mapping.md: the server is one of this project's
   std::optional<std::string> remote_handle;  ///< bytes
 
   static Location Parse(std::string_view text);

@@ -70,13 +70,22 @@ final class ServeCommand implements Callable<Integer> {
       description = "The host of UCX locations as clients see it.")
   private String ucxAdvertiseHost;
 
+  @Option(
+      names = "--ucx-remote-reads",
+      description = {
+        "Let UCX clients that ask for it read this process's memory instead of sending them bodies.",
+        "Who may read may write as well, over TCP anything: only among peers that trust each other."
+      })
+  private boolean ucxRemoteReads;
+
   @Option(names = "--advertise", description = "Whom to tell about them: ${COMPLETION-CANDIDATES}.")
   private Advertise advertise = Advertise.ASKED;
 
   @Option(
       names = "--memory",
       converter = Bytes.class,
-      description = "Most shared memory to use, for example 4g. Half of the machine's by default.")
+      description =
+          "Most memory to show to clients, for example 4g. Half of the machine's by default.")
   private Long memory;
 
   @Option(
@@ -187,12 +196,19 @@ final class ServeCommand implements Callable<Integer> {
     }
   }
 
-  /** Files lie where clients can read them in place, if there is such a place. */
-  private static LongFunction<ArrowBuf> memory(
-      DissociatedProducer producer, BufferAllocator allocator) {
+  /** Files lie where clients can read them in place or from afar, if there is such a place. */
+  private LongFunction<ArrowBuf> memory(DissociatedProducer producer, BufferAllocator allocator) {
     for (Listener listener : producer.listeners()) {
       if (listener.location().scheme().equals(SHM)) {
         return listener::allocatePublic;
+      }
+    }
+    for (Listener listener : producer.listeners()) {
+      if (ucxRemoteReads && listener.location().remoteHandle().isPresent()) {
+        return bytes -> {
+          ArrowBuf block = listener.allocatePublic(bytes);
+          return block == null ? allocator.buffer(bytes) : block;
+        };
       }
     }
     return allocator::buffer;
@@ -258,8 +274,13 @@ final class ServeCommand implements Callable<Integer> {
   }
 
   private List<ListenOptions> ucxOptions() {
-    Map<String, String> properties =
-        ucxAdvertiseHost == null ? Map.of() : Map.of("advertise-host", ucxAdvertiseHost);
+    Map<String, String> properties = new LinkedHashMap<>();
+    if (ucxAdvertiseHost != null) {
+      properties.put("advertise-host", ucxAdvertiseHost);
+    }
+    if (ucxRemoteReads) {
+      properties.put("remote-reads", "true");
+    }
     List<String> places = ucx.isEmpty() ? List.of("") : ucx;
     return places.stream()
         .map(place -> new ListenOptions(place, memoryLimit(), properties))

@@ -48,15 +48,19 @@ class CppInteropTest {
     Program start(String name, Path output) throws Exception;
   }
 
-  /** Reads one shape and compares it with its file. */
   private void read(String name, Get get) throws Exception {
+    read(name, 0, get);
+  }
+
+  /** Reads one shape and compares it with its file; all bodies are of that type. */
+  private void read(String name, int type, Get get) throws Exception {
     Path output = folder.resolve(name + ".arrow");
     try (Program program = get.start(name, output)) {
       assertEquals(0, program.exit(), name + ": " + program.errors());
       JsonNode result = program.json();
       assertEquals("ucx", result.get("via").asText());
       String types = result.get("body_types").toString();
-      assertEquals(name.equals("empty") ? "[]" : "[0]", types, name);
+      assertEquals(name.equals("empty") ? "[]" : "[" + type + "]", types, name);
     }
     // Each library numbers dictionaries as it likes.
     assertTrue(Tables.equalValues(shapes.get(name), output), name);
@@ -114,6 +118,58 @@ class CppInteropTest {
             place, "get", target, name, "--via", "ucx", "--output", output.toString(), "--json");
   }
 
+  @ParameterizedTest(name = "over {0}")
+  @ValueSource(strings = {"tcp", SHARED})
+  void shouldBeReadByTheCppClientFromAfar(String tls) throws Exception {
+    Place place = Place.ucxOver(tls);
+    String[] serve = words("--transports", "ucx", "--ucx-remote-reads", "--memory", "256m");
+    try (Served served = Served.java(place, serve)) {
+      String target = served.location("ucx");
+      assertTrue(target.contains("remote_handle="), target);
+      for (String shape : shapes.keySet()) {
+        read(
+            shape,
+            1,
+            (name, output) ->
+                Program.cpp(place, "get", target, name, "--output", output.toString(), "--json"));
+      }
+      Await.noLeases(served);
+      // Who does not ask for it is sent the bodies.
+      read(
+          "batches",
+          (name, output) ->
+              Program.java(place, "get", target, name, "--output", output.toString(), "--json"));
+    }
+  }
+
+  private static Place readingFromAfar(Place place) {
+    return place.with("JDK_JAVA_OPTIONS", "-Ddissociated.ucx.remote-reads=true");
+  }
+
+  static Stream<Arguments> lanesAndLists() {
+    return Stream.of("tcp", SHARED)
+        .flatMap(
+            tls -> Stream.of("each", "whole", "nonempty").map(list -> Arguments.of(tls, list)));
+  }
+
+  @ParameterizedTest(name = "over {0}, {1}")
+  @MethodSource("lanesAndLists")
+  void shouldReadTheCppServerFromAfar(String tls, String list) throws Exception {
+    Place place = Place.ucxOver(tls);
+    Place reading = readingFromAfar(place);
+    try (Served served = Served.cpp(place, words("--inline", "--by-reference", list))) {
+      String target = served.location("ucx");
+      for (String shape : shapes.keySet()) {
+        read(
+            shape,
+            1,
+            (name, output) ->
+                Program.java(
+                    reading, "get", target, name, "--output", output.toString(), "--json"));
+      }
+    }
+  }
+
   @ParameterizedTest(name = "{0}")
   @ValueSource(strings = {"reorder", "bodies-first", "end-first"})
   void shouldReadWhatComesInAnotherOrder(String fault) throws Exception {
@@ -152,6 +208,22 @@ class CppInteropTest {
       })
   void shouldSayInOneLineWhatTheServerDidWrong(String fault) throws Exception {
     readBroken(fault, 0);
+  }
+
+  @ParameterizedTest(name = "{0}")
+  @ValueSource(strings = {"type1-bad-count", "type1-short"})
+  void shouldRefuseAListThatIsNotWhatTheMetadataSays(String fault) throws Exception {
+    Place place = Place.ucxOver("tcp");
+    String batches = "batches=" + shapes.get("batches");
+    try (Served served =
+            Served.cpp(place, "--inline", "--by-reference", "each", "--fault", fault, batches);
+        Program get =
+            Program.java(
+                readingFromAfar(place), "get", served.location("ucx"), "batches", "--json")) {
+      assertEquals(1, get.exit(), get.errors());
+      assertTrue(get.errors().contains("refused"), get.errors());
+      assertFalse(get.errors().contains("Exception"), get.errors());
+    }
   }
 
   /** A server that speaks as the reference sends no heartbeats; only its end can tell. */

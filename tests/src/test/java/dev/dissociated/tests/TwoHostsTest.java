@@ -1,5 +1,6 @@
 package dev.dissociated.tests;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -7,12 +8,14 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -23,6 +26,9 @@ class TwoHostsTest {
   private static final String LIMIT = String.valueOf(64 << 20);
   // Ten intervals of silence, and what a busy machine adds.
   private static final long NOTICED_NANOS = 25_000_000_000L;
+  // Silence and questions of TCP, 25 seconds; a send that stalls would take minutes.
+  private static final long GONE_NANOS = 60_000_000_000L;
+  private static final long SILENT_MILLIS = 35_000;
 
   @TempDir Path folder;
 
@@ -119,6 +125,70 @@ class TwoHostsTest {
       assertEquals("first", client.json().get("event").asText());
       hosts.cut();
       assertFailsSoon(client);
+    }
+  }
+
+  /** What the server says of its connections, asked where it runs: the link may be cut. */
+  private JsonNode connections(JsonNode where) throws Exception {
+    String login = Base64.getEncoder().encodeToString("root:root".getBytes(UTF_8));
+    String header = "authorization=Basic " + login;
+    String flight = where.get("flight").asText();
+    try (Program stat =
+        Program.java(hosts.server(), "stat", flight, "--json", "--header", header)) {
+      assertEquals(0, stat.exit(), stat.errors());
+      return stat.json().get("streams");
+    }
+  }
+
+  private void awaitGone(JsonNode where) throws Exception {
+    long deadline = System.nanoTime() + GONE_NANOS;
+    JsonNode last = connections(where);
+    while (!last.isEmpty()) {
+      assertTrue(System.nanoTime() < deadline, "the server still says: " + last);
+      Thread.sleep(500);
+      last = connections(where);
+    }
+  }
+
+  @ParameterizedTest
+  @Tag("slow")
+  @ValueSource(strings = {"1000000:1000:20", "1000000:100000:0", "2:1000:600000"})
+  void shouldTellTheServerOfALinkThatIsCut(String stream) throws Exception {
+    try (Program server = server()) {
+      JsonNode where = server.json();
+      try (Program client = client(where, stream, "ucx/inline", 1_000_000)) {
+        assertEquals("first", client.json().get("event").asText());
+        assertEquals(1, connections(where).size());
+        hosts.cut();
+        awaitGone(where);
+      }
+    }
+  }
+
+  @Test
+  @Tag("slow")
+  @Timeout(150)
+  void shouldKeepAClientThatIsSilentUntilItsLinkIsCut() throws Exception {
+    try (Program server = server()) {
+      JsonNode where = server.json();
+      String flight = where.get("flight").asText();
+      String stream = "1000000:100000:0";
+      try (Program client =
+          Program.javaMain(
+              hosts.client(),
+              SteadyClient.class,
+              flight,
+              "alice",
+              "ucx/inline",
+              "ignore",
+              stream)) {
+        assertEquals("asked", client.json().get("event").asText());
+        // Longer than a client that is gone is taken for one that is there.
+        Thread.sleep(SILENT_MILLIS);
+        assertEquals(1, connections(where).size(), "a client may be silent");
+        hosts.cut();
+        awaitGone(where);
+      }
     }
   }
 

@@ -7,7 +7,9 @@ import java.util.ArrayDeque;
  * warm, since fresh pages cost more than the copy into them. Guarded by the pipe's lock.
  */
 final class NativePool {
-  private static final int SMALLEST = 4 << 10;
+  /** What even a message without bytes takes. */
+  static final int SMALLEST = 4 << 10;
+
   private static final int LARGEST = 1 << 30;
 
   private final long keep;
@@ -39,7 +41,7 @@ final class NativePool {
     return new NativeMemory(power == wanted ? power : (int) Math.min(LARGEST, 2L * power));
   }
 
-  /** Takes memory back that nobody uses any longer. */
+  /** Takes memory back that nobody uses any longer, nor a view of it. */
   void give(NativeMemory memory) {
     if (spareBytes + memory.capacity() <= keep) {
       spare.push(memory);

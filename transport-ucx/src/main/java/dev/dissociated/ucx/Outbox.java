@@ -57,7 +57,7 @@ final class Outbox {
     this.pool = pool;
   }
 
-  /** Bytes of messages that UCX still needs. */
+  /** Bytes of messages that UCX still needs; of a copy, no less than the memory it takes. */
   long sendingBytes() {
     state.lock();
     try {
@@ -250,8 +250,10 @@ final class Outbox {
   /** Counts a request until it is complete; its failure is the end of the connection. */
   private void track(
       UcpRequest request, Place place, long bytes, Runnable giveBack, Runnable owner) {
-    Sending one = new Sending(request, place, bytes, giveBack, owner);
-    sendingBytes[place.ordinal()] += bytes;
+    // Of many short messages that a peer does not take, the memory they lie in is what counts.
+    long counted = place == Place.COPY ? Math.max(bytes, NativePool.SMALLEST) : bytes;
+    Sending one = new Sending(request, place, counted, giveBack, owner);
+    sendingBytes[place.ordinal()] += counted;
     if (request.isCompleted()) {
       finish(one);
     } else {

@@ -5,9 +5,9 @@ import org.openucx.jucx.ucp.UcpRemoteKey;
 import org.openucx.jucx.ucp.UcpRequest;
 
 /**
- * The key to the peer's memory, if it has given one, and what is read and written with it. The key
- * lives as long as the pipe. Thread-safe: every method takes the pipe's lock, save {@link #close}.
- * None waits.
+ * The key to the peer's memory, if it has given one, and what is read with it. The key lives as
+ * long as the pipe. Thread-safe: every method takes the pipe's lock, save {@link #close}. None
+ * waits.
  */
 final class PeerMemory {
   private static final int LONGEST_KEY = 4096;
@@ -55,20 +55,6 @@ final class PeerMemory {
       return request;
     } catch (UcxException e) {
       throw state.failure("memory of the peer not read", e);
-    } finally {
-      state.unlock();
-    }
-  }
-
-  /** Begins to write into memory of the peer's; nothing but a test does. */
-  UcpRequest put(long source, long length, long address) {
-    state.lock();
-    try {
-      state.requireOpen();
-      UcpRequest request =
-          state.endpoint().putNonBlocking(source, length, address, remoteKey, null, UcxPipe.HOST);
-      outbox.await(request, length);
-      return request;
     } finally {
       state.unlock();
     }

@@ -97,7 +97,7 @@ final class UcxLibrary {
     }
   }
 
-  /** What the binding lacks: waiting with a limit, and advice to the kernel. */
+  /** What the binding lacks: waiting with a limit, advice to the kernel, options of sockets. */
   static final class Libc {
     private static final long PAGE = 4096;
     private static final int MADV_HUGEPAGE = 14;
@@ -105,6 +105,12 @@ final class UcxLibrary {
     private Libc() {}
 
     static native int poll(long descriptors, long count, int timeoutMillis);
+
+    static native int getsockname(int descriptor, long address, long length);
+
+    static native int getsockopt(int descriptor, int level, int option, long value, long length);
+
+    static native int setsockopt(int descriptor, int level, int option, long value, int length);
 
     static native int madvise(long address, long length, int advice);
 

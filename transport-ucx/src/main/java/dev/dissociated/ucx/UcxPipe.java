@@ -294,11 +294,6 @@ final class UcxPipe {
     return peerMemory.get(address, length, destination);
   }
 
-  /** Begins to write into memory of the peer's; nothing but a test does. */
-  UcpRequest put(long source, long length, long address) {
-    return peerMemory.put(source, length, address);
-  }
-
   // ---- the end
 
   /** Whether the worker and its endpoint are no more, and with them every use of memory. */

@@ -31,6 +31,7 @@ final class UcxPort {
               worker,
               new UcpListenerParams().setSockAddr(place).setConnectionHandler(requests::add));
       address = listener.getAddress();
+      KeepAlive.of(address.getPort());
     } catch (UcxException e) {
       worker.close();
       throw notListening(place, e);

@@ -7,12 +7,8 @@ import dev.dissociated.protocol.testing.RecordingHandler;
 import dev.dissociated.protocol.transport.Connection;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
-import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.Stream;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -43,36 +39,19 @@ class UcxChurnTest {
       long descriptors = 0;
       for (int i = 0; i < CONNECTIONS; i++) {
         if (i == WARM) {
-          memory = residentKilobytes();
-          descriptors = descriptors();
+          memory = ProcessState.residentKilobytes();
+          descriptors = ProcessState.descriptors();
         }
         try (Connection client = transport.connect(listener.location())) {
           assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(10)));
         }
       }
       long most = descriptors + 100; // the last connections may still be ending
-      assertTrue(descriptors() <= most, () -> "descriptors=" + descriptors() + " most=" + most);
-      long grown = residentKilobytes() - memory;
+      assertTrue(
+          ProcessState.descriptors() <= most,
+          () -> "descriptors=" + ProcessState.descriptors() + " most=" + most);
+      long grown = ProcessState.residentKilobytes() - memory;
       assertTrue(grown < MOST_GROWTH_KB, () -> "memory grew by KiB=" + grown);
-    }
-  }
-
-  private static long residentKilobytes() throws IOException {
-    System.gc();
-    try (Stream<String> lines = Files.lines(Path.of("/proc/self/status"))) {
-      return lines
-          .filter(line -> line.startsWith("VmRSS:"))
-          .mapToLong(line -> Long.parseLong(line.replaceAll("[^0-9]", "")))
-          .findFirst()
-          .orElseThrow();
-    }
-  }
-
-  private static long descriptors() {
-    try (Stream<Path> all = Files.list(Path.of("/proc/self/fd"))) {
-      return all.count();
-    } catch (IOException e) {
-      throw new AssertionError(e);
     }
   }
 }

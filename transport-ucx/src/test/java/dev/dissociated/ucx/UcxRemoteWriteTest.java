@@ -20,11 +20,21 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
+import org.openucx.jucx.ucp.UcpContext;
+import org.openucx.jucx.ucp.UcpEndpoint;
+import org.openucx.jucx.ucp.UcpEndpointErrorHandler;
+import org.openucx.jucx.ucp.UcpEndpointParams;
+import org.openucx.jucx.ucp.UcpRemoteKey;
+import org.openucx.jucx.ucp.UcpRequest;
+import org.openucx.jucx.ucp.UcpWorker;
+import org.openucx.jucx.ucp.UcpWorkerParams;
 
 /** What the key to a server's memory is good for, so that the documentation tells the truth. */
 @RequiresUcx
 @ExtendWith(LeakGuard.class)
 class UcxRemoteWriteTest {
+  private static final int LONGEST_KEY = 4096;
+
   @ParameterizedTest
   @ValueSource(strings = {"tcp", "sm,tcp,self"})
   void shouldBeNoProtectionAgainstAWriterWhoHasTheKey(String tls) throws Exception {
@@ -40,23 +50,50 @@ class UcxRemoteWriteTest {
         ArrowBuf block = listener.allocatePublic(4096)) {
       block.setLong(0, 1);
       DissociatedUri location = listener.location();
-      UcxPipe writer = new UcxPipe(UcxContexts.of(new UcxContexts.Use(tls, false, true)));
-      try {
-        int port = UcxAddress.parse(location.authority(), 1).port();
-        writer.connect(new InetSocketAddress("127.0.0.1", port));
-        writer.awaitConnected(TimeUnit.SECONDS.toNanos(5));
-        writer.unpack(location.remoteHandle().orElseThrow());
-        NativeMemory two = new NativeMemory(Long.BYTES);
-        two.bytes.putLong(0, 2);
-        var put = writer.put(two.address, Long.BYTES, block.memoryAddress());
-        assertTrue(writer.workUntil(() -> writer.isOver(put), TimeUnit.SECONDS.toNanos(5)));
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(5);
-        while (block.getLong(0) != 2 && System.nanoTime() < deadline) {
-          writer.progress();
-        }
-        assertEquals(2, block.getLong(0), "the key lets its holder write");
-      } finally {
-        writer.close(TimeUnit.SECONDS.toNanos(1));
+      int port = UcxAddress.parse(location.authority(), 1).port();
+      write(tls, new InetSocketAddress("127.0.0.1", port), location, block.memoryAddress(), 2);
+      assertEquals(2, block.getLong(0), "the key lets its holder write");
+    }
+  }
+
+  /**
+   * Writes a number into the server's memory. Nothing of ours does so, which is why this uses the
+   * binding itself; flushing ends when the number is there.
+   */
+  private static void write(
+      String tls, InetSocketAddress server, DissociatedUri location, long address, long number)
+      throws Exception {
+    NativeMemory source = new NativeMemory(Long.BYTES);
+    source.bytes.putLong(0, number);
+    byte[] packed = location.remoteHandle().orElseThrow();
+    NativeMemory handle = new NativeMemory(LONGEST_KEY);
+    handle.bytes.put(0, packed);
+    UcpContext context = UcxContexts.of(new UcxContexts.Use(tls, false, true));
+    UcpWorker worker = new UcpWorker(context, new UcpWorkerParams().requestThreadSafety());
+    try {
+      UcpEndpointErrorHandler ignored = (endpoint, status, text) -> {};
+      UcpEndpoint endpoint =
+          new UcpEndpoint(
+              worker, new UcpEndpointParams().setSocketAddress(server).setErrorHandler(ignored));
+      finish(worker, endpoint.flushNonBlocking(null));
+      UcpRemoteKey key = endpoint.unpackRemoteKey(handle.bytes);
+      finish(
+          worker,
+          endpoint.putNonBlocking(source.address, Long.BYTES, address, key, null, UcxPipe.HOST));
+      finish(worker, endpoint.flushNonBlocking(null));
+      key.close();
+      finish(worker, endpoint.closeNonBlockingFlush());
+    } finally {
+      worker.close();
+    }
+  }
+
+  private static void finish(UcpWorker worker, UcpRequest request) throws Exception {
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
+    while (!request.isCompleted()) {
+      assertTrue(System.nanoTime() < deadline, "not within 10 s");
+      if (worker.progress() == 0) {
+        Thread.onSpinWait();
       }
     }
   }

@@ -10,13 +10,18 @@ import java.util.function.Consumer;
  * them out in order. The stream is complete only when the end-of-stream has come, every sequence
  * number below it has come, and no body is pending.
  *
- * <p>No I/O, not thread-safe. At most {@link #WINDOW} messages may be ahead of the next one.
+ * <p>No I/O, not thread-safe. At most {@link #WINDOW} messages may be ahead of the next one, with
+ * at most {@link #MOST_WAITING_METADATA} bytes of metadata: a server that sends metadata and never
+ * the bodies for it must not fill the memory of its client.
  *
  * @param <B> what a body is while it waits
  */
 final class MessageJoiner<B> {
   /** How far ahead of the next message another may arrive. */
   static final int WINDOW = 1 << 16;
+
+  /** Bytes of metadata that may wait for something else than their turn. */
+  static final long MOST_WAITING_METADATA = 256L << 20;
 
   private static final int INITIAL_SLOTS = 16;
 
@@ -37,6 +42,7 @@ final class MessageJoiner<B> {
   private Slot<B>[] slots = newSlots(INITIAL_SLOTS);
   private int next;
   private int pending;
+  private long metadataBytes;
   private boolean ended;
   private int end;
 
@@ -60,7 +66,20 @@ final class MessageJoiner<B> {
           "message refused: a body came for metadata that has none, sequence="
               + SequenceNumber.toString(sequence));
     }
+    int length = message.flatbufferLength();
+    if (sequence != next && length > MOST_WAITING_METADATA - metadataBytes) {
+      throw DissociatedException.violation(
+          "metadata refused: too much waits for what has not come, sequence="
+              + SequenceNumber.toString(sequence)
+              + " length="
+              + length
+              + " waiting="
+              + metadataBytes
+              + " "
+              + missing());
+    }
     pending += slot.isEmpty() ? 1 : 0;
+    metadataBytes += length;
     slot.metadata = message;
   }
 
@@ -115,6 +134,7 @@ final class MessageJoiner<B> {
     slot.metadata = null;
     slot.body = null;
     pending--;
+    metadataBytes -= result.metadata.flatbufferLength();
     next = SequenceNumber.next(next);
     return result;
   }
@@ -164,6 +184,7 @@ final class MessageJoiner<B> {
     }
     Arrays.fill(slots, null);
     pending = 0;
+    metadataBytes = 0;
   }
 
   private Slot<B> slot(String what, int sequence) {

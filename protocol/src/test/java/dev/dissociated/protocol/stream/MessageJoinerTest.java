@@ -170,4 +170,45 @@ class MessageJoinerTest {
     joiner.clear(released::add);
     assertEquals(99, released.size());
   }
+
+  @Test
+  void shouldRefuseMetadataThatPilesUpBehindABodyThatNeverComes() {
+    byte[] appMetadata = new byte[40_000];
+    IpcMessage large = IpcMessage.parse(IpcMessage.metadataOnly(IpcOption.DEFAULT, appMetadata), 0);
+    MessageJoiner<Integer> joiner = new MessageJoiner<>(0);
+    joiner.metadata(0, BATCH);
+    int sequence = 1;
+    long most = MessageJoiner.MOST_WAITING_METADATA - BATCH.flatbufferLength();
+    for (; (long) sequence * large.flatbufferLength() <= most; sequence++) {
+      joiner.metadata(sequence, large);
+    }
+    int tooMany = sequence;
+    assertTrue(tooMany < MessageJoiner.WINDOW);
+    refused(() -> joiner.metadata(tooMany, large));
+    // With the body there is room again, as much as was given out.
+    joiner.body(0, 0);
+    for (int i = 0; i < tooMany; i++) {
+      assertTrue(joiner.poll() != null);
+    }
+    joiner.metadata(tooMany, large);
+    assertTrue(joiner.poll() != null);
+    assertNull(joiner.poll());
+  }
+
+  @Test
+  void shouldTakeTheMessageWhoseTurnItIsHoweverMuchWaits() {
+    IpcMessage large =
+        IpcMessage.parse(IpcMessage.metadataOnly(IpcOption.DEFAULT, new byte[40_000]), 0);
+    MessageJoiner<Integer> joiner = new MessageJoiner<>(0);
+    int count = (int) (MessageJoiner.MOST_WAITING_METADATA / large.flatbufferLength());
+    for (int i = 1; i <= count; i++) {
+      joiner.metadata(i, large);
+    }
+    refused(() -> joiner.metadata(count + 1, large));
+    joiner.metadata(0, large);
+    for (int i = 0; i <= count; i++) {
+      assertTrue(joiner.poll() != null);
+    }
+    assertNull(joiner.poll());
+  }
 }
