@@ -17,6 +17,9 @@ import picocli.CommandLine.Option;
 /** {@code doctor}: what this machine offers, and what it lacks. */
 @Command(name = "doctor", description = "Says what this machine offers.")
 final class DoctorCommand implements Callable<Integer> {
+  private static final int COLLAPSE_MAJOR = 6;
+  private static final int COLLAPSE_MINOR = 1;
+
   private enum Verdict {
     OK,
     NOTE,
@@ -109,11 +112,28 @@ final class DoctorCommand implements Callable<Integer> {
     Matcher chosen = Pattern.compile("\\[(\\w+)]").matcher(shmem);
     String mode = chosen.find() ? chosen.group(1) : "unknown";
     long reserved = ProcFiles.memoryInfo().getOrDefault("HugePages_Total", 0L);
-    boolean any = reserved > 0 || !(mode.equals("never") || mode.equals("deny"));
+    boolean collapse = collapses(System.getProperty("os.version"));
+    boolean any = collapse || reserved > 0 || !(mode.equals("never") || mode.equals("deny"));
     add(
         "huge pages",
         any ? Verdict.OK : Verdict.NOTE,
-        "shared memory: " + mode + ", reserved: " + reserved);
+        "shared memory: "
+            + mode
+            + ", reserved: "
+            + reserved
+            + ", collapse: "
+            + (collapse ? "yes" : "no"));
+  }
+
+  /** Whether a kernel joins pages of memory files when it is told to: Linux 6.1 and later. */
+  private static boolean collapses(String kernel) {
+    Matcher version = Pattern.compile("(\\d+)\\.(\\d+)").matcher(kernel);
+    if (!version.lookingAt()) {
+      return false;
+    }
+    int major = Integer.parseInt(version.group(1));
+    return major > COLLAPSE_MAJOR
+        || major == COLLAPSE_MAJOR && Integer.parseInt(version.group(2)) >= COLLAPSE_MINOR;
   }
 
   private void transports() {

@@ -106,6 +106,13 @@ final class ServeCommand implements Callable<Integer> {
   @Option(names = "--advertise-socket", description = "The socket's path as clients see it.")
   private String advertiseSocket;
 
+  @Option(
+      names = "--huge-pages",
+      paramLabel = "MODE",
+      description =
+          "Huge pages for shared memory: off (default), collapse, hugetlb (reserved ones), auto.")
+  private String hugePages;
+
   @Option(names = "--read-only", description = "Take no data from clients (always so today).")
   private boolean readOnly;
 
@@ -304,6 +311,9 @@ final class ServeCommand implements Callable<Integer> {
     }
     if (advertiseSocket != null) {
       properties.put("advertise-socket", advertiseSocket);
+    }
+    if (hugePages != null) {
+      properties.put("huge-pages", hugePages);
     }
     return new ListenOptions(socket, memoryLimit(), properties);
   }

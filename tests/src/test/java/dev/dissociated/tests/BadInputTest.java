@@ -150,6 +150,16 @@ class BadInputTest {
   }
 
   @Test
+  void shouldServeWithEveryKindOfHugePagesAndRefuseOthers() throws Exception {
+    refused(1, "huge-pages", "serve", "--huge-pages", "big", "flights=" + FLIGHTS);
+    for (String mode : new String[] {"off", "collapse", "hugetlb", "auto"}) {
+      try (Served served = Served.java("--huge-pages", mode, "flights=" + FLIGHTS)) {
+        served(served, "flights");
+      }
+    }
+  }
+
+  @Test
   void shouldTellBadUsageApart() throws Exception {
     refused(2, "Usage", "get");
     refused(2, "Usage", "serve", "--no-such-option");

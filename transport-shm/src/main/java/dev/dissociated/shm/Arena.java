@@ -27,50 +27,10 @@ final class Arena {
   private static final Logger LOG = LoggerFactory.getLogger(Arena.class);
   private static final long JOIN_MILLIS = 10_000;
 
-  /**
-   * How an arena grows.
-   *
-   * @param limit bytes of all segments together
-   * @param initial size of a domain's first segment; later ones double its memory
-   * @param max size at which doubling ends; only a larger request gets a larger segment
-   * @param warm bytes of blank segments to hold ready
-   * @param lingerMillis how long the memory of a domain that has ended is kept for its return
-   * @param hugePages whether to ask the kernel for huge pages
-   */
-  record Sizes(
-      long limit, long initial, long max, long warm, long lingerMillis, boolean hugePages) {
-    private static final long MAX_INITIAL = 16L << 20;
-    private static final long MAX_GROWTH = 256L << 20;
-    private static final long MAX_BLANK = 64L << 20;
-    private static final int BLANKS = 4;
-
-    /** Sizes that suit a limit, with nothing warm and nothing kept. */
-    static Sizes of(long limit) {
-      long initial = Math.max(SegmentBlocks.MIN_SEGMENT, Math.min(MAX_INITIAL, limit / 16));
-      long max = Math.max(initial, Math.min(MAX_GROWTH, limit / 4));
-      return new Sizes(limit, pages(initial), pages(max), 0, 0, false);
-    }
-
-    /** Bytes of one blank: a few of them make up what is warm, so that large blocks fit too. */
-    long blank() {
-      return Math.max(initial, Math.min(MAX_BLANK, warm / BLANKS / Linux.PAGE * Linux.PAGE));
-    }
-
-    Sizes warm(long bytes) {
-      return new Sizes(limit, initial, max, bytes, lingerMillis, hugePages);
-    }
-
-    Sizes linger(long millis) {
-      return new Sizes(limit, initial, max, warm, millis, hugePages);
-    }
-
-    private static long pages(long bytes) {
-      return (bytes + Linux.PAGE - 1) / Linux.PAGE * Linux.PAGE;
-    }
-  }
-
   final Object lock = new Object();
-  private final Sizes sizes;
+  private final ArenaSizes sizes;
+  private final HugePaging paging;
+  private final Collapser collapser;
   private final Map<TrustDomain, SegmentPool> pools = new HashMap<>();
   private final List<Segment> blanks = new ArrayList<>();
   private final Thread keeper;
@@ -83,9 +43,11 @@ final class Arena {
    * @param name of the thread that keeps memory warm and drops what has lingered; none is started
    *     when there is nothing to do for it
    */
-  Arena(String name, Sizes sizes) {
+  Arena(String name, ArenaSizes sizes) {
     this.sizes = sizes;
-    boolean needed = sizes.warm > 0 || sizes.lingerMillis > 0;
+    paging = new HugePaging(sizes.hugePages(), LOG::warn);
+    collapser = new Collapser(name + " huge pages", paging);
+    boolean needed = sizes.warm() > 0 || sizes.lingerMillis() > 0;
     keeper = needed ? new Thread(this::keep, name) : null;
     if (keeper != null) {
       keeper.setDaemon(true);
@@ -151,7 +113,7 @@ final class Arena {
 
   MemoryUsage usage() {
     synchronized (lock) {
-      return new MemoryUsage(sizes.limit, reserved, used);
+      return new MemoryUsage(sizes.limit(), reserved, used);
     }
   }
 
@@ -174,6 +136,7 @@ final class Arena {
       }
       lock.notifyAll();
     }
+    collapser.close();
     dropped.forEach(Segment::unmap);
     if (keeper != null) {
       try {
@@ -188,7 +151,7 @@ final class Arena {
 
   /** A segment with room for {@code bytes} that is now the pool's, or null. Slow. */
   Segment obtain(SegmentPool pool, long bytes) {
-    long needed = needed(bytes);
+    long needed = sizes.whole(needed(bytes));
     long size;
     List<Segment> dropped = new ArrayList<>();
     synchronized (lock) {
@@ -198,13 +161,14 @@ final class Arena {
         lock.notifyAll(); // the keeper makes another one
         return blank;
       }
-      size = Math.max(needed, Math.max(sizes.initial, Math.min(pool.reserved, sizes.max)));
+      size = Math.max(sizes.initial(), Math.min(pool.reserved, sizes.max()));
+      size = Math.max(needed, sizes.whole(size));
       makeRoom(size, dropped, false);
-      if (size > sizes.limit - reserved) {
+      if (size > sizes.limit() - reserved) {
         makeRoom(needed, dropped, true);
-        size = Math.max(needed, (sizes.limit - reserved) / Linux.PAGE * Linux.PAGE);
+        size = Math.max(needed, (sizes.limit() - reserved) / Linux.PAGE * Linux.PAGE);
       }
-      size = closed || size > sizes.limit - reserved ? 0 : size;
+      size = closed || size > sizes.limit() - reserved ? 0 : size;
       reserved += size;
     }
     dropped.forEach(Segment::unmap);
@@ -233,7 +197,9 @@ final class Arena {
 
   private Segment create(long size) {
     try {
-      return Segment.create(size, sizes.hugePages);
+      Segment segment = Segment.create(size, paging);
+      collapser.add(segment);
+      return segment;
     } catch (DissociatedException e) {
       if (e.code() != Code.RESOURCE_EXHAUSTED) {
         throw e;
@@ -262,14 +228,14 @@ final class Arena {
     for (SegmentPool pool : List.copyOf(pools.values())) {
       if (pool.users == 0 || ofLivingDomains) {
         for (Segment segment : List.copyOf(pool.segments)) {
-          if (size <= sizes.limit - reserved) {
+          if (size <= sizes.limit() - reserved) {
             return;
           }
           dropIfUnused(segment, dropped);
         }
       }
     }
-    while (ofLivingDomains && size > sizes.limit - reserved && !blanks.isEmpty()) {
+    while (ofLivingDomains && size > sizes.limit() - reserved && !blanks.isEmpty()) {
       Segment blank = blanks.remove(blanks.size() - 1);
       reserved -= blank.size;
       dropped.add(blank);
@@ -284,7 +250,7 @@ final class Arena {
       return Collections.emptyList();
     }
     List<Segment> dropped = new ArrayList<>();
-    if (closed || sizes.lingerMillis == 0) {
+    if (closed || sizes.lingerMillis() == 0) {
       for (Segment segment : List.copyOf(pool.segments)) {
         dropIfUnused(segment, dropped);
       }
@@ -342,8 +308,8 @@ final class Arena {
       ready += blank.size;
     }
     return !noBlanks
-        && ready + sizes.blank() <= sizes.warm
-        && sizes.blank() <= sizes.limit - reserved;
+        && ready + sizes.blank() <= sizes.warm()
+        && sizes.blank() <= sizes.limit() - reserved;
   }
 
   private void makeBlank() {
@@ -374,7 +340,7 @@ final class Arena {
       if (pool.users > 0 || pool.segments.isEmpty()) {
         continue;
       }
-      long left = sizes.lingerMillis - TimeUnit.NANOSECONDS.toMillis(now - pool.endedAt);
+      long left = sizes.lingerMillis() - TimeUnit.NANOSECONDS.toMillis(now - pool.endedAt);
       if (left > 0) {
         wait = wait == 0 ? left : Math.min(wait, left);
         continue;

@@ -49,7 +49,6 @@ final class Linux {
   private static final int OWNER_ONLY = 0600;
 
   private static final int MADV_DONTFORK = 10;
-  private static final int MADV_HUGEPAGE = 14;
   private static final int MADV_POPULATE_WRITE = 23;
   private static final long POPULATE_STEP = 64L << 20;
   static final int PAGE = 4096;
@@ -233,11 +232,6 @@ final class Linux {
         }
       }
     }
-  }
-
-  /** Asks for huge pages; whether there are any is the host's decision. */
-  static void adviseHuge(long address, long size) {
-    Libc.madvise(address, size, MADV_HUGEPAGE);
   }
 
   /** A forked child does not inherit the mapping. */

@@ -1,5 +1,6 @@
 package dev.dissociated.shm;
 
+import dev.dissociated.protocol.DissociatedException;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
@@ -20,6 +21,7 @@ final class Segment {
   final long size;
   final SegmentBlocks blocks;
   private final int descriptor;
+  private final boolean reserved;
   private final AtomicBoolean unmapped = new AtomicBoolean();
 
   // Guarded by the arena's lock.
@@ -27,7 +29,8 @@ final class Segment {
   int shownTo;
   boolean dropped;
 
-  private Segment(int id, long address, long size, int descriptor) {
+  private Segment(int id, long address, long size, int descriptor, boolean reserved) {
+    this.reserved = reserved;
     this.id = id;
     this.address = address;
     this.size = size;
@@ -38,24 +41,41 @@ final class Segment {
   /**
    * Makes a segment with memory behind every page and enters it in the registry.
    *
-   * @param size whole pages
+   * @param size whole pages; whole huge pages where it is to be made of reserved ones
    */
-  static Segment create(long size, boolean hugePages) {
-    int writable = Linux.createMemoryFile("dissociated");
+  static Segment create(long size, HugePaging paging) {
+    if (paging.wantsReserved(size)) {
+      try {
+        return create(size, paging, true);
+      } catch (DissociatedException e) {
+        paging.notReserved(size, e);
+      }
+    }
+    return create(size, paging, false);
+  }
+
+  private static Segment create(long size, HugePaging paging, boolean reserved) {
+    int writable =
+        reserved
+            ? HugePaging.createReservedFile("dissociated")
+            : Linux.createMemoryFile("dissociated");
     int readOnly = -1;
     long address = 0;
     boolean done = false;
     try {
       Linux.truncate(writable, size);
-      address = Linux.map(writable, size, Linux.PROT_READ | Linux.PROT_WRITE);
-      if (hugePages) {
-        Linux.adviseHuge(address, size);
-      }
+      address =
+          reserved
+              ? HugePaging.mapReserved(writable, size)
+              : HugePaging.map(writable, size, Linux.PROT_READ | Linux.PROT_WRITE);
       Linux.keepFromChildren(address, size);
-      Linux.populate(address, size);
+      if (!reserved) {
+        paging.advise(address, size);
+        Linux.populate(address, size);
+      }
       Linux.addSeals(writable, SEALS);
       readOnly = Linux.reopen(writable, Linux.O_RDONLY);
-      Segment segment = new Segment(SegmentRegistry.newId(), address, size, readOnly);
+      Segment segment = new Segment(SegmentRegistry.newId(), address, size, readOnly, reserved);
       SegmentRegistry.add(segment);
       done = true;
       return segment;
@@ -86,11 +106,23 @@ final class Segment {
     return (long) id << ShmFrame.OFFSET_BITS | local - address;
   }
 
+  /** Whether it is made of huge pages that the administrator has reserved. */
+  boolean isReserved() {
+    return reserved;
+  }
+
+  /** Joins the small pages of one huge page's size from {@code offset} on: 0, or the error. */
+  synchronized int collapse(long offset) {
+    return unmapped.get() ? 0 : HugePaging.collapse(address + offset);
+  }
+
   /** Gives the memory back to the kernel, as far as no peer has it mapped. */
   void unmap() {
     if (unmapped.compareAndSet(false, true)) {
       SegmentRegistry.remove(this);
-      Linux.unmap(address, size);
+      synchronized (this) { // not while its pages are joined
+        Linux.unmap(address, size);
+      }
       Linux.close(descriptor);
     }
   }

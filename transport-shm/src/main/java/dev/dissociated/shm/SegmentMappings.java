@@ -67,7 +67,7 @@ final class SegmentMappings {
       synchronized (MAPPINGS) {
         Mapping mapping = MAPPINGS.get(key);
         if (mapping == null) {
-          long address = Linux.map(descriptor, notice.size(), Linux.PROT_READ);
+          long address = HugePaging.map(descriptor, notice.size(), Linux.PROT_READ);
           mapping = new Mapping(key, address, notice.size());
           MAPPINGS.put(key, mapping);
         }

@@ -27,8 +27,15 @@ public final class SharedMemory {
   /** The system property with the limit in bytes; read once. */
   public static final String LIMIT_PROPERTY = "dissociated.shm.limit";
 
+  /**
+   * The system property that says how to come to huge pages, as the property {@code huge-pages} of
+   * a listener does; read once.
+   */
+  public static final String HUGE_PAGES_PROPERTY = "dissociated.shm.huge-pages";
+
   private static final class Holder {
-    static final Arena ARENA = new Arena("dissociated-shm", Arena.Sizes.of(limit()));
+    static final Arena ARENA =
+        new Arena("dissociated-shm", ArenaSizes.of(limit()).hugePages(hugePages()));
   }
 
   private SharedMemory() {}
@@ -59,6 +66,10 @@ public final class SharedMemory {
   /** What these allocators have reserved and use; listeners have memory of their own. */
   public static MemoryUsage usage() {
     return Holder.ARENA.usage();
+  }
+
+  private static HugePaging.Mode hugePages() {
+    return HugePaging.parse(System.getProperty(HUGE_PAGES_PROPERTY, "off"));
   }
 
   private static long limit() {

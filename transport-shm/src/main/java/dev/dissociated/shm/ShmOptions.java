@@ -37,7 +37,7 @@ record ShmOptions(
     long stallMillis,
     int maxConnections,
     int ringCapacity,
-    Arena.Sizes sizes) {
+    ArenaSizes sizes) {
   // The last one means nothing here: no client of that kind speaks shared memory.
   private static final Set<String> KNOWN =
       Set.of(
@@ -96,21 +96,21 @@ record ShmOptions(
     return (int) bytes;
   }
 
-  private static Arena.Sizes sizes(Map<String, String> given, long limit) {
-    Arena.Sizes fitting = Arena.Sizes.of(limit);
+  private static ArenaSizes sizes(Map<String, String> given, long limit) {
+    ArenaSizes fitting = ArenaSizes.of(limit);
     long initial =
         number(given, "segment-bytes", fitting.initial(), SegmentBlocks.MIN_SEGMENT, MAX_SEGMENT);
     long max =
         number(given, "segment-max-bytes", Math.max(initial, fitting.max()), initial, MAX_SEGMENT);
     long usual = limit < WARM_FROM_LIMIT ? 0 : Math.max(initial, Math.min(MAX_WARM, limit / 8));
     long warm = number(given, "warm", usual, 0, Long.MAX_VALUE);
-    return new Arena.Sizes(
+    return new ArenaSizes(
         limit,
         wholePages(initial),
         wholePages(max),
         warm,
         number(given, "linger-ms", DEFAULT_LINGER, 0, Integer.MAX_VALUE),
-        Boolean.parseBoolean(given.getOrDefault("huge-pages", "false")));
+        HugePaging.parse(given.getOrDefault("huge-pages", "off")));
   }
 
   private static long wholePages(long bytes) {

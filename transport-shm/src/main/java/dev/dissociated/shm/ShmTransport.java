@@ -47,7 +47,8 @@ import java.util.concurrent.TimeUnit;
  * at most 16 MiB</td></tr>
  * <tr><td>{@code segment-max-bytes}</td><td>the largest segment that is not made for one block;
  * default a quarter of the limit, at most 256 MiB</td></tr>
- * <tr><td>{@code huge-pages}</td><td>{@code true} asks the kernel for huge pages</td></tr>
+ * <tr><td>{@code huge-pages}</td><td>{@code collapse} joins pages in the background, {@code hugetlb}
+ * takes reserved ones, {@code auto} the latter where there are some; default {@code off}</td></tr>
  * </table>
  */
 public final class ShmTransport implements Transport {
@@ -104,7 +105,7 @@ public final class ShmTransport implements Transport {
 
     private static Optional<String> probe() {
       try {
-        Segment.create(Linux.PAGE, false).unmap();
+        Segment.create(Linux.PAGE, HugePaging.OFF).unmap();
         return Optional.empty();
       } catch (LinkageError e) {
         return Optional.of("shared memory needs JNA, which does not load here: " + e);

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import dev.dissociated.shm.HugePaging.Mode;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -46,7 +47,7 @@ class ArenaTest {
   void shouldKeepDomainsApartForLife(@ForAll long seed) {
     Random random = new Random(seed);
     Leaks leaks = Leaks.now();
-    Arena arena = new Arena("test", Arena.Sizes.of(48 * MIB));
+    Arena arena = new Arena("test", ArenaSizes.of(48 * MIB));
     SegmentPool[] pools = {arena.join(ALICE), arena.join(BOB)};
     List<TreeMap<Long, ArrowBuf>> live = List.of(new TreeMap<>(), new TreeMap<>());
     Map<Integer, TrustDomain> owners = new HashMap<>();
@@ -91,7 +92,7 @@ class ArenaTest {
 
   @Test
   void shouldAnswerNullAtTheLimitAndGoOnAfterwards() {
-    Arena arena = new Arena("test", Arena.Sizes.of(32 * MIB));
+    Arena arena = new Arena("test", ArenaSizes.of(32 * MIB));
     SegmentPool pool = arena.join(ALICE);
     assertNull(pool.allocate(33 * MIB));
     ArrowBuf large = pool.allocate(30 * MIB);
@@ -111,7 +112,7 @@ class ArenaTest {
 
   @Test
   void shouldGrowGeometrically() {
-    Arena arena = new Arena("test", new Arena.Sizes(256 * MIB, MIB, 16 * MIB, 0, 0, false));
+    Arena arena = new Arena("test", new ArenaSizes(256 * MIB, MIB, 16 * MIB, 0, 0, Mode.OFF));
     SegmentPool pool = arena.join(ALICE);
     List<ArrowBuf> buffers = new ArrayList<>();
     Set<Integer> segments = new HashSet<>();
@@ -128,7 +129,7 @@ class ArenaTest {
 
   @Test
   void shouldKeepASegmentThatAConnectionHasBeenShown() {
-    Arena arena = new Arena("test", Arena.Sizes.of(32 * MIB));
+    Arena arena = new Arena("test", ArenaSizes.of(32 * MIB));
     SegmentPool pool = arena.join(ALICE);
     ArrowBuf buffer = pool.allocate(100);
     Segment segment = SegmentRegistry.find(buffer.memoryAddress(), 100);
@@ -143,7 +144,7 @@ class ArenaTest {
 
   @Test
   void shouldNotUnmapUnderALiveBufferWhenClosed() {
-    Arena arena = new Arena("test", Arena.Sizes.of(32 * MIB));
+    Arena arena = new Arena("test", ArenaSizes.of(32 * MIB));
     SegmentPool pool = arena.join(ALICE);
     ArrowBuf buffer = pool.allocate(100);
     arena.leave(pool);
@@ -158,7 +159,7 @@ class ArenaTest {
   @Test
   void shouldHandAWarmBlankToWhoeverComesFirst() throws Exception {
     Arena arena =
-        new Arena("shm-test", new Arena.Sizes(64 * MIB, 4 * MIB, 16 * MIB, 4 * MIB, 0, false));
+        new Arena("shm-test", new ArenaSizes(64 * MIB, 4 * MIB, 16 * MIB, 4 * MIB, 0, Mode.OFF));
     await(() -> arena.usage().reserved() == 4 * MIB);
     SegmentPool alices = arena.join(ALICE);
     ArrowBuf first = alices.allocate(100);
@@ -177,7 +178,7 @@ class ArenaTest {
   @Test
   void shouldKeepTheMemoryOfADomainThatComesBackSoon() throws Exception {
     Arena arena =
-        new Arena("shm-test", new Arena.Sizes(64 * MIB, 4 * MIB, 16 * MIB, 0, 300, false));
+        new Arena("shm-test", new ArenaSizes(64 * MIB, 4 * MIB, 16 * MIB, 0, 300, Mode.OFF));
     SegmentPool pool = arena.join(ALICE);
     ArrowBuf buffer = pool.allocate(100);
     int id = SegmentRegistry.find(buffer.memoryAddress(), 100).id;
@@ -203,7 +204,7 @@ class ArenaTest {
 
   @Test
   void shouldServeManyThreads() throws Exception {
-    Arena arena = new Arena("test", Arena.Sizes.of(64 * MIB));
+    Arena arena = new Arena("test", ArenaSizes.of(64 * MIB));
     AtomicReference<Throwable> failure = new AtomicReference<>();
     List<Thread> threads = new ArrayList<>();
     for (int t = 0; t < 4; t++) {

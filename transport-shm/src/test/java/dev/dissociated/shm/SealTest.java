@@ -23,7 +23,7 @@ class SealTest {
   @BeforeEach
   void makeSegment() {
     before = Leaks.now();
-    segment = Segment.create(SIZE, false);
+    segment = Segment.create(SIZE, HugePaging.OFF);
     // Through a socket, the peer gets the same open file.
     given = segment.descriptor();
     MemoryUtil.putLong(segment.address, 42);

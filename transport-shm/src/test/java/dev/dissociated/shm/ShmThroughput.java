@@ -117,7 +117,7 @@ public final class ShmThroughput {
         allocator.buffer(size).close();
       }
       double nanos = (System.nanoTime() - start) / (double) count;
-      Arena arena = new Arena("measured", Arena.Sizes.of(1L << 30));
+      Arena arena = new Arena("measured", ArenaSizes.of(1L << 30));
       SegmentPool pool = arena.join(TrustDomain.own());
       pool.allocate(size).close();
       start = System.nanoTime();

@@ -1,0 +1,171 @@
+package dev.dissociated.shm;
+
+import com.sun.jna.Native;
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
+
+/**
+ * How the segments of one arena come to huge pages, if they do. Where the kernel does not give
+ * them, segments have ordinary pages, and that is told once. Thread-safe.
+ */
+final class HugePaging {
+  /** What is asked for; the names are those of the property {@code huge-pages}. */
+  enum Mode {
+    /** Ordinary pages. */
+    OFF,
+    /** Segments are made of ordinary pages, which are joined in the background. */
+    COLLAPSE,
+    /** Segments are made of the pages that the administrator has reserved. */
+    HUGETLB,
+    /** Reserved pages as long as there are some, otherwise as {@link #COLLAPSE}. */
+    AUTO
+  }
+
+  /** Bytes of a huge page: the size that amd64 and arm64 with pages of 4 KiB have in common. */
+  static final long SIZE = 2L << 20;
+
+  /** Segments without huge pages. */
+  static final HugePaging OFF = new HugePaging(Mode.OFF, problem -> {});
+
+  private static final int MFD_FLAGS = 1 | 2; // CLOEXEC, ALLOW_SEALING
+  private static final int MFD_HUGETLB = 4;
+  private static final int MFD_HUGE_2MB = 21 << 26;
+  private static final int MAP_SHARED = 1;
+  private static final int MAP_PRIVATE_ANONYMOUS = 2 | 0x20;
+  private static final int MAP_NORESERVE = 0x4000;
+  private static final long MAP_FAILED = -1;
+  private static final int MADV_HUGEPAGE = 14;
+  private static final int MADV_POPULATE_WRITE = 23;
+  private static final int MADV_COLLAPSE = 25;
+  private static final int ENOMEM = 12;
+
+  private final Mode mode;
+  private final Consumer<String> problems;
+  private final AtomicBoolean told = new AtomicBoolean();
+
+  /**
+   * @param problems is told in one line, once, that huge pages were asked for and cannot be had
+   */
+  HugePaging(Mode mode, Consumer<String> problems) {
+    this.mode = mode;
+    this.problems = problems;
+  }
+
+  /** Whether to try reserved pages first for a segment of that size. */
+  boolean wantsReserved(long size) {
+    return (mode == Mode.HUGETLB || mode == Mode.AUTO) && size % SIZE == 0;
+  }
+
+  /** Whether the pages of a segment of that size, if ordinary, are to be joined. */
+  boolean wantsCollapse(long size) {
+    return (mode == Mode.COLLAPSE || mode == Mode.AUTO) && size >= SIZE;
+  }
+
+  /** No reserved pages were left; the caller goes on with ordinary ones. */
+  void notReserved(long size, DissociatedException why) {
+    if (mode == Mode.HUGETLB) {
+      tell(
+          "none are reserved that are free (vm.nr_hugepages), size="
+              + size
+              + ": "
+              + why.getMessage());
+    }
+  }
+
+  /** Joining pages failed with this error. */
+  void notCollapsed(int errno) {
+    String why =
+        errno == Linux.EINVAL
+            ? "the kernel does not join pages of memory files (Linux 6.1 does)"
+            : "the kernel has no memory in one piece, or not now";
+    tell(why + ", error=" + Linux.errorName(errno));
+  }
+
+  private void tell(String why) {
+    if (told.compareAndSet(false, true)) {
+      problems.accept("huge pages not used: " + why);
+    }
+  }
+
+  // ---- system calls
+
+  /** A memory file of reserved huge pages; whether there are enough, mapping it shows. */
+  static int createReservedFile(String name) {
+    int fd = Libc.memfd_create(name, MFD_FLAGS | MFD_HUGETLB | MFD_HUGE_2MB);
+    if (fd < 0) {
+      throw Linux.failure("memory file of huge pages not created", Native.getLastError());
+    }
+    Libc.fchmod(fd, 0600);
+    return fd;
+  }
+
+  /**
+   * Maps reserved pages and makes every one of them, so that none can be missing later: touching a
+   * missing one would end the process.
+   */
+  static long mapReserved(int fd, long size) {
+    // Reserves, unlike other mappings here: this is what fails when there are too few.
+    long address = Libc.mmap(0, size, Linux.PROT_READ | Linux.PROT_WRITE, MAP_SHARED, fd, 0);
+    if (address == MAP_FAILED) {
+      throw Linux.failure("huge pages not mapped, size=" + size, Native.getLastError());
+    }
+    while (Libc.madvise(address, size, MADV_POPULATE_WRITE) < 0) {
+      int errno = Native.getLastError();
+      if (errno != Linux.EINTR && errno != Linux.EAGAIN) {
+        Linux.unmap(address, size);
+        throw Linux.failure("huge pages not made, size=" + size, errno);
+      }
+    }
+    return address;
+  }
+
+  /** Maps so that huge pages, where the file has them, can be mapped as such. */
+  static long map(int fd, long size, int protection) {
+    if (size < SIZE) {
+      return Linux.map(fd, size, protection);
+    }
+    long hint = Libc.mmap(0, size + SIZE, 0, MAP_PRIVATE_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (hint == MAP_FAILED) {
+      return Linux.map(fd, size, protection);
+    }
+    Linux.unmap(hint, size + SIZE);
+    // Only a hint: should another thread have taken the place, the kernel chooses one.
+    long aligned = (hint + SIZE - 1) / SIZE * SIZE;
+    long address = Libc.mmap(aligned, size, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (address == MAP_FAILED) {
+      throw Linux.failure("memory not mapped, size=" + size, Native.getLastError());
+    }
+    return address;
+  }
+
+  /** Asks for huge pages from the start, which some hosts give ({@code shmem_enabled=advise}). */
+  void advise(long address, long size) {
+    if (wantsCollapse(size)) {
+      Libc.madvise(address, size, MADV_HUGEPAGE);
+    }
+  }
+
+  /** Joins the pages of one aligned {@link #SIZE}: 0, or the error. Memory in use stays usable. */
+  static int collapse(long address) {
+    return Libc.madvise(address, SIZE, MADV_COLLAPSE) < 0 ? Native.getLastError() : 0;
+  }
+
+  /** Whether a failed {@link #collapse} says nothing about the next one. */
+  static boolean isPassing(int errno) {
+    return errno != Linux.EINVAL && errno != ENOMEM;
+  }
+
+  /** The mode of that name. */
+  static Mode parse(String name) {
+    for (Mode mode : Mode.values()) {
+      if (name.equals(mode.name().toLowerCase(java.util.Locale.ROOT))) {
+        return mode;
+      }
+    }
+    throw new DissociatedException(
+        Code.INVALID_ARGUMENT,
+        "memory not available: huge-pages is not one of off, collapse, hugetlb, auto: " + name);
+  }
+}
