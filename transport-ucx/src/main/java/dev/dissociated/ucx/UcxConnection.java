@@ -127,10 +127,13 @@ abstract class UcxConnection implements Connection, Inbound.Own {
             || (sharesMemory && slices <= MOST_SLICES && payload.total() / slices >= SMALL_SLICE));
   }
 
-  /** The next message can be made, and offered to the peer, while this one is under way. */
+  /**
+   * Over a network the next message is made while this one is under way. Through shared memory it
+   * is this thread's work that moves it.
+   */
   @Override
   public void sendTagged(long tag, MemorySlices payload, Runnable sent) {
-    if (!isBestInPlace(payload)) {
+    if (sharesMemory || !isBestInPlace(payload)) {
       Connection.super.sendTagged(tag, payload, sent);
       return;
     }

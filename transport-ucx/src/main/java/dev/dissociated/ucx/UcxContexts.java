@@ -47,6 +47,11 @@ final class UcxContexts {
     // PROTO_ENABLE stays on, though choosing protocols costs each connection some 20 ms: without it
     // a message sent while shared memory is still being connected overwrites the peer's ring, and
     // the parts of a large message from a peer that has it on are taken for messages each.
+    if (UcxTransport.usesSharedMemory(use.tls())) {
+      // Pieces through shared memory, with a core at each end, are faster than one read of the
+      // other process's memory, and need no permission to read it.
+      configure(params, "RNDV_THRESH", "intra:inf,inter:auto");
+    }
     if (use.ipv6()) {
       // Otherwise interfaces that have both are known by their address of IPv4 alone.
       configure(params, "TCP_AF_PRIO", "inet6,inet");
