@@ -242,6 +242,11 @@ final class Outbox {
 
   // ---- under the lock
 
+  /** Whether UCX needs none of it any longer. */
+  boolean isEmpty() {
+    return sending.isEmpty();
+  }
+
   /** Counts a request whose memory is that of a caller who waits for it. */
   void await(UcpRequest request, long bytes) {
     track(request, Place.AWAITED, bytes, NOTHING, null);

@@ -36,7 +36,13 @@ final class UcxPipe {
       new UcpRequestParams().setMemoryType(UcsConstants.MEMORY_TYPE.UCS_MEMORY_TYPE_HOST);
 
   private static final long KEEP_WARM = 4L << 20;
-  private static final int PROGRESS_AT_A_TIME = 2;
+
+  /** Rounds of work at a time while something is to be sent. */
+  private static final int ROUNDS = 64;
+
+  /** Otherwise: what comes before there is memory for it is copied once more by UCX. */
+  private static final int ROUNDS_TO_RECEIVE = 2;
+
   private static final long LEAST_CLOSE_NANOS = TimeUnit.MILLISECONDS.toNanos(200);
 
   private final PipeState state = new PipeState();
@@ -127,7 +133,8 @@ final class UcxPipe {
       if (state.isGone()) {
         return false;
       }
-      while (rounds < PROGRESS_AT_A_TIME && worker.progress() != 0) {
+      int most = outbox.isEmpty() ? ROUNDS_TO_RECEIVE : ROUNDS;
+      while (rounds < most && worker.progress() != 0) {
         rounds++;
       }
       collected = outbox.collect();
