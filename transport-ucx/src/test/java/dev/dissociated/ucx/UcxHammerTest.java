@@ -11,7 +11,10 @@ import dev.dissociated.protocol.transport.Connection;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
@@ -21,6 +24,7 @@ import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -44,6 +48,17 @@ class UcxHammerTest {
   private static final long MOST_GROWTH_KB = 50 << 10;
   private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(20);
   private static final byte[] ANSWER = {1, 2, 3};
+
+  /** A JVM opens a descriptor of its own when it first closes a socket, and keeps it. */
+  @BeforeAll
+  static void letTheJvmHaveItsDescriptor() throws IOException {
+    try (ServerSocket server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+        Socket client = new Socket(server.getInetAddress(), server.getLocalPort());
+        Socket accepted = server.accept()) {
+      client.getOutputStream().write(1);
+      assertEquals(1, accepted.getInputStream().read());
+    }
+  }
 
   /** Sends its answer to every message. */
   private static Listener listen(UcxTransport transport) {
@@ -69,21 +84,32 @@ class UcxHammerTest {
   private static void hammer(int port, boolean garbage, List<Socket> staying) {
     Random random = new Random(3);
     for (int i = 0; i < STRANGERS; i++) {
+      Socket socket = new Socket();
+      boolean stays = i % (STRANGERS / STAYING) == 0;
+      if (stays) {
+        staying.add(socket);
+      }
       try {
-        Socket socket = new Socket(InetAddress.getLoopbackAddress(), port);
+        socket.connect(new InetSocketAddress(InetAddress.getLoopbackAddress(), port));
         byte[] said = new byte[garbage ? 1 + random.nextInt(LONGEST_GARBAGE) : i % 2];
         random.nextBytes(said);
         socket.getOutputStream().write(said);
-        if (i % (STRANGERS / STAYING) == 0) {
-          staying.add(socket);
-        } else {
-          socket.setSoLinger(i % 3 == 0, 0);
-          socket.close();
-        }
+        socket.setSoLinger(!stays && i % 3 == 0, 0);
       } catch (IOException e) {
         // the port may hang up on a stranger at any time
       }
+      if (!stays) {
+        close(socket);
+      }
       LockSupport.parkNanos(PAUSE_NANOS);
+    }
+  }
+
+  private static void close(Socket socket) {
+    try {
+      socket.close();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
     }
   }
 
@@ -117,9 +143,7 @@ class UcxHammerTest {
       }
       strangers.join();
       assertTrue(served > 0, "nobody was served meanwhile");
-      for (Socket socket : staying) {
-        socket.close();
-      }
+      staying.forEach(UcxHammerTest::close);
       exchange(transport, location);
       long deadline = System.nanoTime() + PATIENCE_NANOS;
       while (ProcessState.descriptors() > descriptors && System.nanoTime() < deadline) {
