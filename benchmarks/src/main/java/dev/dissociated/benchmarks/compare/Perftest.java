@@ -20,8 +20,8 @@ import java.util.concurrent.TimeUnit;
 final class Perftest {
   private static final String PROGRAM = "ucx_perftest";
   private static final long LIMIT_SECONDS = 40;
-  private static final long START_MILLIS = 300;
-  private static final int TRIES = 5;
+  private static final long START_MILLIS = 200;
+  private static final int TRIES = 50;
   private static final double MEBIBYTE = 1 << 20;
   private static final int TRIPS = 2000;
 
