@@ -8,6 +8,7 @@ import dev.dissociated.benchmarks.compare.Case.Unit;
 import dev.dissociated.benchmarks.compare.Lab.Pair;
 import dev.dissociated.benchmarks.compare.LatencyCases.Trips;
 import dev.dissociated.protocol.transport.Transport;
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
@@ -54,6 +55,32 @@ final class UcxCases {
     environment.put("UCX_HANDLE_ERRORS", "none");
     lab.pair("UCX over " + name, SCHEME, environment).ifPresent(pair -> cases(name, pair));
     lab.rawUcx("UCX alone over " + name, environment).ifPresent(pair -> alone(name, pair));
+    try {
+      Perftest.find(lab.folder(), environment).ifPresent(measure -> perftest(name, measure));
+    } catch (IOException e) {
+      lab.skipped.put("ucx_perftest over " + name, e.toString());
+    }
+  }
+
+  /** UCX by its own measure. */
+  private void perftest(String lane, Perftest measure) {
+    for (long size : SIZES) {
+      cases.add(
+          new Case(
+              bodies(lane),
+              "ucx_perftest, tag_bw",
+              Unit.GIGABYTES,
+              () -> Map.of(StreamCases.size(size), measure.bandwidth(size, LEAST / size))));
+    }
+    for (boolean sleeping : new boolean[] {true, false}) {
+      cases.add(
+          new Case(
+                  trips(lane),
+                  "ucx_perftest, tag_lat, both ways, " + (sleeping ? "sleeping" : "spinning"),
+                  Unit.MICROS,
+                  () -> Map.of("p50", measure.roundTrip(sleeping)))
+              .apart());
+    }
   }
 
   private static String bodies(String lane) {
