@@ -41,7 +41,7 @@ final class NativePool {
     return new NativeMemory(power == wanted ? power : (int) Math.min(LARGEST, 2L * power));
   }
 
-  /** Takes memory back that nobody uses any longer, nor a view of it. */
+  /** Takes memory back that nobody uses any longer. */
   void give(NativeMemory memory) {
     if (spareBytes + memory.capacity() <= keep) {
       spare.push(memory);

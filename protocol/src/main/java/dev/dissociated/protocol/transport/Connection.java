@@ -36,7 +36,7 @@ public interface Connection extends AutoCloseable {
     return tag == wantDataTag() ? Optional.of(StreamPart.WHOLE) : Optional.empty();
   }
 
-  /** The tag that ends leases; empty when this server never sends by reference. */
+  /** The tag that ends leases; empty when the server has none, and then it never lends. */
   Optional<Long> freeDataTag();
 
   /**
