@@ -94,6 +94,7 @@ StreamReader::StreamReader(ucx::Context& context, const std::vector<Location>& l
     : options_(std::move(options)), locations_(locations) {
   for (const Location& location : locations_) {
     connections_.push_back(std::make_unique<Connection>(context, HostAndPort::Parse(location.authority)));
+    connections_.back()->endpoint.AwaitConnected(options_.timeout);
   }
   for (size_t i = 0; i < connections_.size(); ++i) {
     if (options_.fault != ClientFault::kConnectOnly && (i == 0 || options_.fault != ClientFault::kMetadataOnly)) {

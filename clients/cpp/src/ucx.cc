@@ -68,6 +68,11 @@ Context::Context(const HostAndPort& address) {
   const bool ipv6 = AddressList(address, AI_PASSIVE).ipv6();
   ucp_config_t* config = nullptr;
   Check(ucp_config_read(nullptr, nullptr, &config), "UCX configuration not read");
+  if (getenv("UCX_TCP_CONN_NB") == nullptr) {
+    // A peer that is gone when UCX connects back to it otherwise ends this process: UCX takes away the lane at once, with
+    // what it has to say over it.
+    ucp_config_modify(config, "TCP_CONN_NB", "y");
+  }
   if (ipv6 && getenv("UCX_TCP_AF_PRIO") == nullptr) {
     // UCX takes the IPv4 address of each network card otherwise, compares it with the peer's as if both were IPv6, and
     // reads beyond its end.
@@ -151,6 +156,7 @@ std::optional<Announced> Worker::Probe() {
   if (handle == nullptr) {
     return std::nullopt;
   }
+  heard_ = true;
   return Announced{info.sender_tag, info.length, handle};
 }
 
@@ -176,6 +182,7 @@ std::shared_ptr<arrow::Buffer> Worker::NextMessage() {
 ucs_status_t Worker::OnMessage(void* self, const void*, size_t, void* data, size_t length,
                                const ucp_am_recv_param_t* param) {
   auto* worker = static_cast<Worker*>(self);
+  worker->heard_ = true;
   try {
     worker->Accept(data, length, (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
   } catch (const Error& e) {
@@ -229,12 +236,36 @@ void Endpoint::Create(ucp_ep_params_t& params) {
   params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.err_handler.arg = this;
   params.err_handler.cb = [](void* self, ucp_ep_h, ucs_status_t status) {
-    static_cast<Endpoint*>(self)->status_ = status;
+    auto* endpoint = static_cast<Endpoint*>(self);
+    endpoint->status_ = status;
+    endpoint->worker_.Fail();
   };
   Check(ucp_ep_create(worker_.get(), &params, &endpoint_), "connection not made");
 }
 
+void Endpoint::AwaitConnected(Millis longest) {
+  const ucp_request_param_t param{};
+  const Request flush(worker_.get(), ucp_ep_flush_nbx(endpoint_, &param));
+  const auto end = Clock::now() + longest;
+  while (!flush.done() && !failed()) {
+    if (Clock::now() > end) {
+      throw Error(Code::kTimedOut, "not connected: the server does not answer");
+    }
+    if (!worker_.Progress()) {
+      Worker::Wait({&worker_}, Millis(10));
+    }
+  }
+  if (failed() || flush.status() != UCS_OK) {
+    throw Error(Code::kUnavailable,
+                std::string("not connected: ") + ucs_status_string(failed() ? status_ : flush.status()));
+  }
+}
+
 Endpoint::~Endpoint() {
+  if (failed()) {
+    // The worker takes it along.
+    return;
+  }
   ucp_request_param_t param{};
   Request closing(worker_.get(), ucp_ep_close_nbx(endpoint_, &param));
   const auto end = Clock::now() + kLongestClose;

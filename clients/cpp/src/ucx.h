@@ -76,8 +76,13 @@ class Worker {
 
   ucp_worker_h get() const { return worker_; }
 
-  /// Does what can be done without waiting; false when that was nothing.
-  bool Progress() { return ucp_worker_progress(worker_) != 0; }
+  /// Does what can be done without waiting; false when that was nothing. Does nothing once the connection has failed
+  /// before anything came over it: with shared memory, what the peer still said to set it up would end the process
+  /// (UCX 1.18 to 1.22 take it for a connection that has all its lanes).
+  bool Progress() { return (heard_ || !failed_) && ucp_worker_progress(worker_) != 0; }
+
+  /// Its only connection has failed.
+  void Fail() { failed_ = true; }
 
   /// Waits until one of the workers has something to do, the descriptor (if any) is readable, or the time is over.
   static void Wait(std::initializer_list<Worker*> workers, Millis longest, int descriptor = -1);
@@ -104,6 +109,8 @@ class Worker {
 
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
+  bool heard_ = false;
+  bool failed_ = false;
   std::deque<Incoming> incoming_;
   std::optional<Error> refused_;
 };
@@ -121,6 +128,11 @@ class Endpoint {
   /// UCS_OK as long as the peer is there.
   ucs_status_t status() const { return status_; }
   bool failed() const { return status_ != UCS_OK; }
+
+  /// Waits until the peer has taken the connection and all its lanes are there; throws when it does not. Nothing may be
+  /// sent before: a peer that dies while lanes of shared memory are set up ends this process if a message waits for
+  /// them (UCX sends it over a lane that could not be made).
+  void AwaitConnected(Millis longest);
 
   Request SendTagged(uint64_t tag, wire::View bytes);
   /// The parts one behind the other; not all of them may be empty.

@@ -39,6 +39,7 @@ final class Arrivals {
   private final NativePool pool;
   private final ArrayDeque<Metadata> metadata = new ArrayDeque<>();
   private long metadataBytes;
+  private boolean heard;
 
   Arrivals(PipeState state, UcpWorker worker, NativePool pool) {
     this.state = state;
@@ -51,8 +52,15 @@ final class Arrivals {
     worker.setAmRecvHandler(METADATA, (header, headerLength, data, from) -> arrived(data));
   }
 
+  /** Whether the peer has sent anything so far. Called under the lock. */
+  boolean heard() {
+    heard = heard || worker.tagProbeNonBlocking(0, 0, false) != null;
+    return heard;
+  }
+
   /** Called by UCX, within progress and thus under the lock: must neither block nor throw. */
   private int arrived(UcpAmData data) {
+    heard = true;
     try {
       long length = data.getLength();
       if (length > MOST_UNREAD_METADATA - metadataBytes) {
@@ -130,7 +138,9 @@ final class Arrivals {
   UcpTagMessage probe() {
     state.lock();
     try {
-      return state.isGone() ? null : worker.tagProbeNonBlocking(0, 0, true);
+      UcpTagMessage next = state.isGone() ? null : worker.tagProbeNonBlocking(0, 0, true);
+      heard |= next != null;
+      return next;
     } finally {
       state.unlock();
     }

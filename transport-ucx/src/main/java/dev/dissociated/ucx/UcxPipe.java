@@ -67,9 +67,23 @@ final class UcxPipe {
 
   // ---- connecting
 
-  /** Begins to connect to {@code address}; what comes of it shows in {@link #broken}. */
-  void connect(InetSocketAddress address) {
+  /**
+   * Connects to {@code address}. Sends nothing before the connection has all its lanes: a server
+   * that dies while lanes of shared memory are set up ends this process if a message waits for them
+   * (UCX sends it over a lane that could not be made).
+   *
+   * @throws DissociatedException when the server has not taken the connection in time
+   */
+  void connect(InetSocketAddress address, long nanos) {
     open(new UcpEndpointParams().setSocketAddress(address));
+    outbox.beginFlush();
+    if (!workUntil(() -> broken() != null || sendingBytes() == 0, nanos)) {
+      throw new DissociatedException(Code.UNAVAILABLE, "the server does not answer");
+    }
+    DissociatedException broken = broken();
+    if (broken != null) {
+      throw new DissociatedException(Code.UNAVAILABLE, broken.getMessage(), broken);
+    }
   }
 
   /** Takes the connection that a client asks for. */
@@ -89,22 +103,6 @@ final class UcxPipe {
       throw state.broken();
     } finally {
       state.unlock();
-    }
-  }
-
-  /**
-   * Waits until the server has taken the connection.
-   *
-   * @throws DissociatedException when it has not
-   */
-  void awaitConnected(long nanos) {
-    outbox.beginFlush();
-    if (!workUntil(() -> broken() != null || sendingBytes() == 0, nanos)) {
-      throw new DissociatedException(Code.UNAVAILABLE, "the server does not answer");
-    }
-    DissociatedException broken = broken();
-    if (broken != null) {
-      throw new DissociatedException(Code.UNAVAILABLE, broken.getMessage(), broken);
     }
   }
 
@@ -134,7 +132,7 @@ final class UcxPipe {
         return false;
       }
       int most = outbox.isEmpty() ? ROUNDS_TO_RECEIVE : ROUNDS;
-      while (rounds < most && worker.progress() != 0) {
+      while (rounds < most && work()) {
         rounds++;
       }
       collected = outbox.collect();
@@ -148,6 +146,15 @@ final class UcxPipe {
       outbox.tellOwners();
     }
     return rounds > 0 || collected;
+  }
+
+  /**
+   * One round of work, under the lock. None any more once the connection has ended before anything
+   * came over it: what the peer still said to set up lanes of shared memory would end this process
+   * (UCX 1.18 to 1.22 take it for a connection that has all its lanes).
+   */
+  private boolean work() throws Exception {
+    return (broken() == null || arrivals.heard()) && worker.progress() != 0;
   }
 
   /**
@@ -347,7 +354,7 @@ final class UcxPipe {
       UcpRequest closing = endpoint.closeNonBlockingFlush();
       long deadline = System.nanoTime() + Math.max(nanos, LEAST_CLOSE_NANOS);
       while (!closing.isCompleted() && System.nanoTime() - deadline < 0) {
-        if (worker.progress() == 0) {
+        if (!work()) {
           awaitLocked();
         }
       }

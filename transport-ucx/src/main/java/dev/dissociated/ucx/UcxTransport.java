@@ -167,12 +167,11 @@ public final class UcxTransport implements Transport {
     var connection =
         new UcxClientConnection(pipe, peer, sharesMemory, ours, tag(location, ERROR_DATA), stall);
     try {
-      pipe.connect(place);
+      pipe.connect(place, CONNECT_NANOS);
       if (ours) {
         verify(location, connection.awaitWelcome(CONNECT_NANOS, reads));
       } else {
         connection.assume(location.wantData().orElseThrow(), location.freeData());
-        pipe.awaitConnected(CONNECT_NANOS);
       }
       if (reads) {
         connection.useKey(location.remoteHandle().orElseThrow());
