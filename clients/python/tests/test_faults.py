@@ -140,6 +140,17 @@ def test_refuses_a_second_request_and_descriptors(server: ServerProcess) -> None
     assert wait_until(lambda: not server.stat()["streams"])
 
 
+def test_a_refusal_is_the_last_that_a_client_hears(server: ServerProcess) -> None:
+    """Also when its stream is just being sent: often, since it depends on which thread is faster."""
+    for attempt in range(100):
+        connection, hello = connect_raw(server)
+        with connection:
+            connection.sendall(wire.frame(wire.Kind.TAGGED, b"slow", hello.want_data) * 2)
+            kinds = [wire.Kind(kind).name for kind, _ in read_frames(connection)]
+        assert kinds[-1:] == ["ERROR"] and kinds.count("ERROR") == 1, f"{attempt}: {kinds}"
+    assert wait_until(lambda: not server.stat()["streams"])
+
+
 def test_frees_of_what_was_never_given_touch_nothing(server: ServerProcess) -> None:
     with dissociated.connect(server.socket) as client:
         batches = list(client.get("live numbers"))

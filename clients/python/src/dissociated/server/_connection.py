@@ -33,6 +33,7 @@ from ._memory import Block, Pool, ServedSegment
 _MAX_REQUEST = 1 << 20  # payload of any message from a client
 _RECEIVE_SIZE = 256 << 10
 _POLL_SECONDS = 0.5
+_SHORT_SECONDS = 0.005  # longer than a send that need not wait
 _MOST_PARTS = 512  # IOV_MAX is 1024
 _INTS = array.array("i").itemsize
 _ANCILLARY = socket.CMSG_SPACE(8 * _INTS)
@@ -63,6 +64,10 @@ class Connection:
         self._claim = claim
         self._buffer = bytearray()
         self._lock = threading.Lock()
+        """Held while sending, and to close the socket: its number may be another's at once."""
+        self._is_waiting = False
+        self._is_cut = False
+        self._is_refused = False
         self._announced: set[int] = set()
         self.claimed = False
         self.pool: Optional[Pool] = None
@@ -108,6 +113,7 @@ class Connection:
                 continue
             except OSError as e:
                 raise self._no_more(e) from e
+            self._is_cut = True
             while sent:
                 view = views[first]
                 if sent < len(view):
@@ -115,13 +121,16 @@ class Connection:
                     break
                 sent -= len(view)
                 first += 1
+        self._is_cut = False
         self.last_sent = time.monotonic()
 
     def _wait_writable(self) -> None:
         poller = select.poll()
+        self._is_waiting = True
         with contextlib.suppress(OSError, ValueError):
             poller.register(self._socket, select.POLLOUT)
             poller.poll(int(_POLL_SECONDS * 1000))
+        self._is_waiting = False
 
     def _check(self) -> None:
         if self.is_closed or self.wants_no_more:
@@ -149,18 +158,40 @@ class Connection:
                 except OSError as e:
                     raise self._no_more(e) from e
             self._announced.add(segment.id)
+            self._is_cut = True
             self._send([memoryview(message)[sent:]] if sent < len(message) else [])
 
-    def try_send(self, kind: Kind, payload: bytes = b"") -> None:
-        """Sends a short frame if that can be done without waiting."""
+    def beat(self) -> None:
+        """Sends a heartbeat, unless something else is being sent or there is no room."""
         if self._lock.acquire(blocking=False):
             try:
-                self._socket.send(frame(kind, payload), socket.MSG_NOSIGNAL)
+                self._socket.send(frame(Kind.HEARTBEAT), socket.MSG_NOSIGNAL)
                 self.last_sent = time.monotonic()
             except OSError:
                 pass  # the poller notices
             finally:
                 self._lock.release()
+
+    def refuse(self, error: DissociatedError) -> None:
+        """Tells the client why, as the last that it hears. Only for the poller, which closes then.
+
+        A client is not told when its socket has no room or a frame was left in the middle.
+        """
+        self.error = self.error or error
+        self._is_refused = True
+        self.wants_no_more = True  # the producer ends after the send that it is in
+        while not self._lock.acquire(timeout=_SHORT_SECONDS):
+            if self._is_waiting:
+                return
+        try:
+            if not self._is_cut:
+                self._socket.send(
+                    frame(Kind.ERROR, encode_error(error.code, error.message)), socket.MSG_NOSIGNAL
+                )
+        except OSError:
+            pass  # no room, or nobody is there any more
+        finally:
+            self._lock.release()
 
     def fail(self, error: DissociatedError) -> None:
         """Tells the client why and closes."""
@@ -172,8 +203,9 @@ class Connection:
         """Ends the connection; the poller closes it."""
         self.error = self.error or error
         self.wants_no_more = True
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
+        if not self._is_refused:  # the poller still says why, and closes
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
 
     # ---- receiving, by the poller
 
@@ -231,7 +263,10 @@ class Connection:
         self.is_closed = True
         self.error = self.error or DissociatedError(Code.UNAVAILABLE, "the client is gone")
         self.leases.close()
-        self._socket.close()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes a producer that waits for room
+        with self._lock:
+            self._socket.close()
 
     def describe(self) -> dict[str, Any]:
         """This client's part of the statistics."""

@@ -131,8 +131,7 @@ class Listener:
             self._end(selector, connection)
 
     def _refuse(self, selector: Any, connection: Connection, error: DissociatedError) -> None:
-        connection.error = connection.error or error
-        connection.try_send(Kind.ERROR, encode_error(error.code, error.message))
+        connection.refuse(error)
         self._end(selector, connection)
 
     def _end(self, selector: Any, connection: Connection) -> None:
@@ -146,7 +145,7 @@ class Listener:
         now = time.monotonic()
         for connection in self.connections:
             if now - connection.last_sent >= HEARTBEAT_SECONDS:
-                connection.try_send(Kind.HEARTBEAT)
+                connection.beat()
             if not connection.claimed and now - connection.accepted > REQUEST_SECONDS:
                 error = DissociatedError(Code.TIMED_OUT, "connection refused: nothing was asked")
                 self._refuse(selector, connection, error)
