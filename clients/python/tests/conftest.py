@@ -20,12 +20,14 @@ import pytest
 import dissociated
 
 HERE = Path(__file__).resolve().parent
+LONGEST = 60.0
+"""Seconds after which something hangs; nothing is expected to take that long."""
 _WATCHED = ("socket:", "pipe:", "memfd:dissociated", "anon_inode:[eventpoll]", "/memfd:dissociated")
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def wait_until(condition: Callable[[], bool]) -> bool:
     """Waits for something that another thread or process does."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + LONGEST
     while not condition():
         if time.monotonic() > deadline:
             return False
@@ -69,7 +71,7 @@ def no_leaks(warm_up: None) -> Iterator[None]:
         now = usage()
         return all(now[key] <= before[key] for key in before)
 
-    assert wait_until(is_clean, 10.0), f"left over: {usage()} before: {before}"
+    assert wait_until(is_clean), f"left over: {usage()} before: {before}"
 
 
 class ServerProcess:
@@ -100,7 +102,7 @@ class ServerProcess:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.terminate()
         try:
-            self.process.wait(10)
+            self.process.wait(LONGEST)
         finally:
             self.process.kill()
             self.process.stdin.close()
@@ -124,7 +126,7 @@ def own_server() -> Iterator[ServerProcess]:
     started.stop()
 
 
-def targets(server: ServerProcess) -> dict[str, tuple[str, dict[str, str]]]:
+def targets(server: ServerProcess | dissociated.Server) -> dict[str, tuple[str, dict[str, str]]]:
     """Every way to reach a server's shared memory."""
     return {
         "socket": (server.socket, {}),

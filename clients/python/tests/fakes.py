@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from conftest import LONGEST
 
 from dissociated import wire
 from dissociated._segments import (
@@ -26,7 +27,12 @@ from dissociated.server._encoder import Encoder
 from dissociated.wire.frame import OFFSET_BITS
 
 WANT, FREE = 77, 78
-HELLO = wire.Hello(bytes(16), bytes(range(16)), WANT, FREE, 50)
+HELLO = wire.Hello(bytes(16), bytes(range(16)), WANT, FREE, 6000)
+IMPATIENT_MS = 50
+"""Heartbeat interval of a server whose silence is noticed soon, and also when it is only slow."""
+IMPATIENT = wire.frame(
+    wire.Kind.HELLO, wire.Hello(bytes(16), bytes(range(16)), WANT, FREE, IMPATIENT_MS).encode()
+)
 SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE
 SEGMENT_SIZE = 1 << 16
 
@@ -119,7 +125,7 @@ class FakeServer:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(self.path)
         self._socket.listen()
-        self._socket.settimeout(10)
+        self._socket.settimeout(LONGEST)
         self._thread = threading.Thread(target=self._run, name="dissociated-fake")
         self._thread.start()
         return self
@@ -128,7 +134,7 @@ class FakeServer:
         try:
             connection, _ = self._socket.accept()
             with connection:
-                connection.settimeout(10)
+                connection.settimeout(LONGEST)
                 if self._greeting is not None:
                     connection.sendall(self._greeting)
                 else:
@@ -168,8 +174,9 @@ class FakeServer:
         return found
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(15)
+        self._thread.join(3 * LONGEST)
         self._socket.close()
         self._folder.cleanup()
+        assert not self._thread.is_alive(), "the server's script does not end"
         if self.failure is not None:
             raise self.failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import data
 import pyarrow as pa
 
 import dissociated
+from dissociated.server._listener import HEARTBEAT_SECONDS
 
 LEASE_LIMIT = 8 << 20
 
@@ -49,15 +51,32 @@ def slow() -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(pa.schema([("x", pa.int64())]), batches())
 
 
+def endless() -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for i in itertools.count():
+            yield pa.record_batch({"x": [i]})
+            time.sleep(0.01)
+
+    return pa.RecordBatchReader.from_batches(pa.schema([("x", pa.int64())]), batches())
+
+
 def silent() -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
-        time.sleep(2.5)
+        time.sleep(HEARTBEAT_SECONDS * 1.5)
         yield pa.record_batch({"x": [1]})
 
     return pa.RecordBatchReader.from_batches(pa.schema([("x", pa.int64())]), batches())
 
 
-def streams() -> dict[str, Any]:
+def stuck(done: threading.Event) -> Callable[[], pa.RecordBatchReader]:
+    def batches() -> Iterator[pa.RecordBatch]:
+        done.wait()
+        yield pa.record_batch({"x": [1]})
+
+    return lambda: pa.RecordBatchReader.from_batches(pa.schema([("x", pa.int64())]), batches())
+
+
+def streams(done: threading.Event) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, table in data.cases().items():
         found[name] = table
@@ -69,7 +88,9 @@ def streams() -> dict[str, Any]:
     found["failing later"] = failing_later
     found["failing at once"] = failing_at_once
     found["slow"] = slow
+    found["endless"] = endless
     found["silent"] = silent
+    found["stuck"] = stuck(done)
     found["missing file"] = "/nonexistent/file.arrow"
     return found
 
@@ -78,7 +99,7 @@ def main() -> None:
     done = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: done.set())
     path = sys.argv[1] if len(sys.argv) > 1 else None
-    with dissociated.serve(streams(), socket=path, lease_limit=LEASE_LIMIT) as server:
+    with dissociated.serve(streams(done), socket=path, lease_limit=LEASE_LIMIT) as server:
         ready = {"flight": server.uri, "socket": server.socket, "pid": os.getpid()}
         print(json.dumps(ready), flush=True)
         done.wait()

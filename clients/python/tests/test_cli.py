@@ -12,7 +12,7 @@ from pathlib import Path
 import data
 import pyarrow as pa
 import pytest
-from conftest import ServerProcess
+from conftest import LONGEST, ServerProcess
 
 import dissociated
 
@@ -27,7 +27,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "dissociated", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LONGEST,
         check=False,
     )
 
@@ -88,7 +88,7 @@ def test_gets_by_socket_ticket_and_to_stdout(served: ServerProcess) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "dissociated", "get", served.socket, "n", "--output", "-"],
         capture_output=True,
-        timeout=60,
+        timeout=LONGEST,
         check=True,
     )
     assert pa.ipc.open_stream(done.stdout).read_all().equals(data.numbers())
@@ -148,12 +148,12 @@ def test_fails_with_one_line(served: ServerProcess, code: int, arguments: tuple[
 
 
 def test_terminated_while_reading_it_ends_well(server: ServerProcess) -> None:
-    command = [sys.executable, "-m", "dissociated", "get", server.socket, "silent"]
+    command = [sys.executable, "-m", "dissociated", "get", server.socket, "stuck"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         while not any(c["pid"] == process.pid for c in server.stat()["streams"]):
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(LONGEST) == 0
 
 
 def test_names_are_those_of_the_package() -> None:

@@ -9,13 +9,12 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 
 import data
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
-from conftest import ServerProcess, targets, wait_until
+from conftest import LONGEST, ServerProcess, targets, wait_until
 
 import dissociated
 from dissociated import Code, DissociatedError, wire
@@ -36,14 +35,14 @@ with dissociated.connect(sys.argv[1]) as client:
 @pytest.mark.parametrize("way", ["socket", "inline", "flight"])
 def test_a_killed_server_is_noticed_at_once(own_server: ServerProcess, way: str) -> None:
     target, options = targets(own_server)[way]
-    with dissociated.connect(target, **options) as client, client.get("slow") as reader:
+    with dissociated.connect(target, **options) as client, client.get("endless") as reader:
         held = reader.read_next_batch()
         os.kill(own_server.process.pid, signal.SIGKILL)
-        started = time.monotonic()
         with pytest.raises(DissociatedError) as gone:
-            list(reader)
+            for _ in reader:
+                pass
+        # One that is only silent is given up as TIMED_OUT.
         assert gone.value.code in (Code.UNAVAILABLE, Code.INTERNAL), gone.value
-        assert time.monotonic() - started < 5
         assert held.to_pylist() == [{"x": 0}], "what was read stays readable"
         del held
 
@@ -80,7 +79,7 @@ def test_a_stopped_consumer_stops_nobody_else(server: ServerProcess) -> None:
 
 def connect_raw(server: ServerProcess) -> tuple[socket.socket, wire.Hello]:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(5)
+    connection.settimeout(LONGEST)
     connection.connect(server.socket)
     frame = connection.recv(wire.HEADER_LENGTH + 64, socket.MSG_WAITALL)
     return connection, wire.Hello.parse(frame[wire.HEADER_LENGTH :])
@@ -172,7 +171,8 @@ def test_frees_of_what_was_never_given_touch_nothing(server: ServerProcess) -> N
 
 def test_a_token_is_good_once(server: ServerProcess) -> None:
     with flight.connect(server.uri) as client:
-        command = wire.ExchangeCommand(wire.INLINE, b"numbers").encode()
+        # A call that does not end by itself, so that it can be cancelled.
+        command = wire.ExchangeCommand(wire.INLINE, b"endless").encode()
         options = flight.FlightCallOptions(headers=[(b"x-dissociated-accept", b"shm")])
         writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(command), options)
         writer.done_writing()
