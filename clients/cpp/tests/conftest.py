@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("DISSOCIATED_CPP_BUILD", ROOT / ".build" / "cpp"))
 PROGRAM = BUILD / "dissociated-cpp"
+# Seconds after which something hangs; nothing is expected to take that long.
 LONGEST = 60
 
 LANES = {"tcp": "tcp", "sm": "sm,tcp,self"}
@@ -89,7 +90,7 @@ def serve():
         if server.process.poll() is None:
             server.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            codes.append(server.process.wait(10))
+            codes.append(server.process.wait(LONGEST))
         if server.process.poll() is None:
             server.process.kill()
             codes.append("hangs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -84,8 +85,13 @@ def test_should_serve_ordinary_flight_clients(name, serve, files):
 
 def test_should_serve_one_client_after_the_other_and_several_at_once(serve, files):
     server = serve("sm", "--inline", f"numbers={files['numbers']}")
-    for _ in range(20):
-        assert run("sm", "get", *server.locations, "numbers").returncode == 0
+
+    def get(_):
+        return run("sm", "get", *server.locations, "numbers").returncode
+
+    assert [get(i) for i in range(8)] == [0] * 8
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(get, range(12))) == [0] * 12
     assert server.stop() == 0
 
 
