@@ -55,13 +55,22 @@ class Session {
         throw Error(Code::kTimedOut, "connection given up: nothing asked");
       }
     }
-    // What came before the end counts, although a stream was being sent when the end was seen.
-    for (auto message = worker_.Probe(); message && message->tag == kFreeData; message = worker_.Probe()) {
-      Free(wire::ReadFreeList(Receive(*message)));
-    }
+    // What came before the end counts, although a stream was being sent when the end was seen. The end comes by the
+    // socket and can overtake what lies in shared memory.
+    do {
+      for (auto message = worker_.Probe(); message; message = worker_.Probe()) {
+        if (message->tag != kFreeData) {
+          return;
+        }
+        Free(wire::ReadFreeList(Receive(*message)));
+      }
+    } while (endpoint_.failed() && !stopping_ && worker_.Progress());
   }
 
   void SendError(const Error& error) {
+    if (over()) {
+      return;
+    }
     const wire::Bytes bytes = wire::WriteError(error);
     Finish(endpoint_.SendTagged(kErrorData, bytes));
     if (!started_ && wants_ != kWantData) {
