@@ -107,7 +107,7 @@ class CancellationTest extends FlightTest {
     DissociatedClient client = connect(delegate);
     try (DissociatedStream reader = client.open(NAME, preference)) {
       assertEquals(Data.SCHEMA, reader.getVectorSchemaRoot().getSchema());
-      assertTrue(started.await(10, TimeUnit.SECONDS));
+      assertTrue(started.await(60, TimeUnit.SECONDS));
       Thread closer = new Thread(client::close);
       closer.start();
       assertEquals(Code.CANCELLED, readToTheError(reader, new ArrayList<>()).code());

@@ -45,7 +45,7 @@ class ProducerPacingTest extends FlightTest {
       assertEquals(expected(10, 20), read(reader));
     } finally {
       workers.shutdown();
-      assertTrue(workers.awaitTermination(10, TimeUnit.SECONDS));
+      assertTrue(workers.awaitTermination(60, TimeUnit.SECONDS));
     }
   }
 
