@@ -23,6 +23,11 @@ final class Program implements AutoCloseable {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final String END = "\0end";
 
+  /**
+   * More than anything takes on a slow machine; only a program that hangs is waited for so long.
+   */
+  private static final int PATIENCE_SECONDS = 120;
+
   private final Process process;
   private final BlockingQueue<String> lines = new LinkedBlockingQueue<>();
   private final StringBuilder errors = new StringBuilder();
@@ -151,7 +156,7 @@ final class Program implements AutoCloseable {
 
   /** The next line of standard output. */
   String line() throws InterruptedException {
-    return line(40);
+    return line(PATIENCE_SECONDS);
   }
 
   private String line(int seconds) throws InterruptedException {
@@ -175,10 +180,10 @@ final class Program implements AutoCloseable {
 
   /** Waits for the end and returns the exit code. */
   int exit() throws InterruptedException {
-    if (!process.waitFor(60, TimeUnit.SECONDS)) {
+    if (!process.waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS)) {
       throw new AssertionError("the program hangs; it said: " + errors());
     }
-    errorReader.join(5_000);
+    errorReader.join(TimeUnit.SECONDS.toMillis(PATIENCE_SECONDS));
     return process.exitValue();
   }
 
@@ -189,10 +194,19 @@ final class Program implements AutoCloseable {
     }
   }
 
+  /** The same when it has said something, for which it may still need a moment. */
+  String awaitErrors() throws InterruptedException {
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_SECONDS);
+    while (errors().isEmpty() && System.nanoTime() < deadline) {
+      Thread.sleep(10);
+    }
+    return errors();
+  }
+
   /** {@code kill -9}. */
   void kill() throws InterruptedException {
     process.destroyForcibly();
-    process.waitFor(10, TimeUnit.SECONDS);
+    process.waitFor(60, TimeUnit.SECONDS);
   }
 
   /** SIGTERM. */
@@ -204,7 +218,7 @@ final class Program implements AutoCloseable {
   public void close() {
     process.destroyForcibly();
     try {
-      process.waitFor(10, TimeUnit.SECONDS);
+      process.waitFor(60, TimeUnit.SECONDS);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }

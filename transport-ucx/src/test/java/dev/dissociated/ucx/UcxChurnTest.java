@@ -9,7 +9,6 @@ import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
 import java.nio.ByteBuffer;
 import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -24,7 +23,6 @@ class UcxChurnTest {
 
   @ParameterizedTest
   @ValueSource(strings = {"tcp", "sm,tcp,self"})
-  @Timeout(120)
   void shouldKeepNothingOfAThousandConnections(String tls) throws Exception {
     UcxTransport transport = new UcxTransport(tls);
     try (Listener listener =
@@ -43,7 +41,7 @@ class UcxChurnTest {
           descriptors = ProcessState.descriptors();
         }
         try (Connection client = transport.connect(listener.location())) {
-          assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(10)));
+          assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(60)));
         }
       }
       long most = descriptors + 100; // the last connections may still be ending
