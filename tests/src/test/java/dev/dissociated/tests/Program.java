@@ -6,6 +6,7 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -33,11 +34,14 @@ final class Program implements AutoCloseable {
   private final StringBuilder errors = new StringBuilder();
   private final Thread errorReader;
 
-  private Program(List<String> command, Map<String, String> environment) throws IOException {
+  private Program(List<String> command, Map<String, String> environment, boolean listens)
+      throws IOException {
     ProcessBuilder builder = new ProcessBuilder(command);
     builder.environment().putAll(environment);
     process = builder.start();
-    process.getOutputStream().close();
+    if (!listens) {
+      process.getOutputStream().close();
+    }
     reader("stdout", process.getInputStream(), lines::add).start();
     errorReader = reader("stderr", process.getErrorStream(), this::error);
     errorReader.start();
@@ -50,7 +54,7 @@ final class Program implements AutoCloseable {
 
   /** The same somewhere else. */
   static Program java(Place place, String... words) throws IOException {
-    return start(place, "dev.dissociated.cli.Main", words);
+    return start(place, false, "dev.dissociated.cli.Main", words);
   }
 
   /** Any main class of the tests, in a JVM like this one. */
@@ -60,14 +64,20 @@ final class Program implements AutoCloseable {
 
   /** The same somewhere else. */
   static Program javaMain(Place place, Class<?> main, String... words) throws IOException {
-    return start(place, main.getName(), words);
+    return start(place, false, main.getName(), words);
   }
 
-  private static Program start(Place place, String main, String... words) throws IOException {
+  /** A main class of the tests that is told things, line by line. */
+  static Program listening(Place place, Class<?> main) throws IOException {
+    return start(place, true, main.getName());
+  }
+
+  private static Program start(Place place, boolean listens, String main, String... words)
+      throws IOException {
     List<String> command = new ArrayList<>(place.prefix());
     command.addAll(javaCommand(main));
     command.addAll(List.of(words));
-    return new Program(command, place.environment());
+    return new Program(command, place.environment(), listens);
   }
 
   /** {@code dissociated-cpp WORDS}, the C++ peer. */
@@ -75,21 +85,21 @@ final class Program implements AutoCloseable {
     List<String> command = new ArrayList<>(place.prefix());
     command.add(System.getenv(RequiresCpp.PROGRAM));
     command.addAll(List.of(words));
-    return new Program(command, place.environment());
+    return new Program(command, place.environment(), false);
   }
 
   /** {@code python -m dissociated WORDS}. */
   static Program python(String... words) throws IOException {
     List<String> command = new ArrayList<>(List.of(pythonInterpreter(), "-m", "dissociated"));
     command.addAll(List.of(words));
-    return new Program(command, Map.of());
+    return new Program(command, Map.of(), false);
   }
 
   /** A Python script given as text. */
   static Program pythonScript(String script, String... words) throws IOException {
     List<String> command = new ArrayList<>(List.of(pythonInterpreter(), "-c", script));
     command.addAll(List.of(words));
-    return new Program(command, Map.of());
+    return new Program(command, Map.of(), false);
   }
 
   static List<String> javaCommand(String main) {
@@ -144,6 +154,13 @@ final class Program implements AutoCloseable {
     synchronized (errors) {
       errors.append(line).append('\n');
     }
+  }
+
+  /** Gives a line to a program that listens. */
+  void tell(String line) throws IOException {
+    OutputStream input = process.getOutputStream();
+    input.write((line + "\n").getBytes(StandardCharsets.UTF_8));
+    input.flush();
   }
 
   long pid() {
