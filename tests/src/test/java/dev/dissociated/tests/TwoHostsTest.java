@@ -151,49 +151,37 @@ class TwoHostsTest {
     }
   }
 
-  /** Of streams that are slow, that fill the link, and whose query says nothing. */
+  private Program ignoring(JsonNode where, String stream) throws Exception {
+    String flight = where.get("flight").asText();
+    return Program.javaMain(
+        hosts.client(), SteadyClient.class, flight, "alice", "ucx/inline", "ignore", stream);
+  }
+
+  /**
+   * A client that never reads, one whose query says nothing, one whose stream is slow, and one
+   * whose stream fills the link.
+   */
   @Test
   @Tag("slow")
-  void shouldTellTheServerOfALinkThatIsCut() throws Exception {
+  void shouldKeepSilentClientsAndTellTheServerOfALinkThatIsCut() throws Exception {
     try (Program server = server()) {
       JsonNode where = server.json();
-      try (Program silent = client(where, "2:1000:600000", "ucx/inline", 1_000_000);
+      try (Program ignoring = ignoring(where, "1000000:100000:0");
+          Program silent = client(where, "2:1000:600000", "ucx/inline", 1_000_000);
           Program slow = client(where, "1000000:1000:20", "ucx/inline", 1_000_000)) {
+        assertEquals("asked", ignoring.json().get("event").asText());
         assertEquals("first", silent.json().get("event").asText());
         assertEquals("first", slow.json().get("event").asText());
+        // Longer than a client that is gone is taken for one that is there.
+        Thread.sleep(SILENT_MILLIS);
+        assertEquals(3, connections(where).size(), "a client may be silent");
         // The last, since it takes memory for all that it is sent.
         try (Program fast = client(where, "1000000:100000:0", "ucx/inline", 1_000_000)) {
           assertEquals("first", fast.json().get("event").asText());
           hosts.cut();
-          assertEquals(3, connections(where).size(), "nobody can know yet");
+          assertEquals(4, connections(where).size(), "nobody can know yet");
           awaitGone(where);
         }
-      }
-    }
-  }
-
-  @Test
-  @Tag("slow")
-  void shouldKeepAClientThatIsSilentUntilItsLinkIsCut() throws Exception {
-    try (Program server = server()) {
-      JsonNode where = server.json();
-      String flight = where.get("flight").asText();
-      String stream = "1000000:100000:0";
-      try (Program client =
-          Program.javaMain(
-              hosts.client(),
-              SteadyClient.class,
-              flight,
-              "alice",
-              "ucx/inline",
-              "ignore",
-              stream)) {
-        assertEquals("asked", client.json().get("event").asText());
-        // Longer than a client that is gone is taken for one that is there.
-        Thread.sleep(SILENT_MILLIS);
-        assertEquals(1, connections(where).size(), "a client may be silent");
-        hosts.cut();
-        awaitGone(where);
       }
     }
   }
