@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.stream.StreamState;
 import java.util.ArrayList;
@@ -107,7 +108,7 @@ class CancellationTest extends FlightTest {
     DissociatedClient client = connect(delegate);
     try (DissociatedStream reader = client.open(NAME, preference)) {
       assertEquals(Data.SCHEMA, reader.getVectorSchemaRoot().getSchema());
-      assertTrue(started.await(10, TimeUnit.SECONDS));
+      assertTrue(started.await(60, TimeUnit.SECONDS));
       Thread closer = new Thread(client::close);
       closer.start();
       assertEquals(Code.CANCELLED, readToTheError(reader, new ArrayList<>()).code());
@@ -127,9 +128,20 @@ class CancellationTest extends FlightTest {
             DissociatedClient.builder(allocator, uri(server))
                 .callOption(CallOptions.timeout(700, TimeUnit.MILLISECONDS))
                 .build());
-    try (DissociatedStream reader = client.open(NAME, preference)) {
+    try (DissociatedStream reader = openInTime(client, preference)) {
       assertEquals(Code.TIMED_OUT, readToTheError(reader, new ArrayList<>()).code());
     }
     eventually("the cancel handler ran", cancelSeen::get);
+  }
+
+  /** The deadline is that of every call, and the first one may take longer on a busy machine. */
+  private static DissociatedStream openInTime(DissociatedClient client, Preference preference) {
+    while (true) {
+      try {
+        return client.open(NAME, preference);
+      } catch (DissociatedException e) {
+        assertEquals(Code.TIMED_OUT, e.code(), e::toString);
+      }
+    }
   }
 }

@@ -331,7 +331,7 @@ class ClientTest extends FlightTest {
             builder ->
                 builder.limits(
                     new StreamLimits(
-                        1 << 20, 1 << 20, Duration.ofMillis(100), Duration.ofMillis(700))));
+                        1 << 20, 1 << 20, Duration.ofMillis(100), Duration.ofSeconds(2))));
     DissociatedClient client = connect(serve(producer));
     FlightExchange[] exchange = new FlightExchange[1];
     ExchangeOffer late = offer(client, exchange);

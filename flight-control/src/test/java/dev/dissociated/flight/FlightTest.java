@@ -182,7 +182,7 @@ abstract class FlightTest {
   }
 
   static void eventually(String what, BooleanSupplier condition) {
-    long deadline = System.nanoTime() + 20_000_000_000L;
+    long deadline = System.nanoTime() + 60_000_000_000L;
     while (!condition.getAsBoolean()) {
       if (System.nanoTime() > deadline) {
         throw new AssertionError("never came true: " + what);

@@ -158,7 +158,7 @@ class ProducerFailureTest extends FlightTest {
     try (DissociatedStream reader = connect(server).open(NAME, preference)) {
       assertEquals(expected(2, 10), read(reader));
     }
-    assertTrue(done.await(10, TimeUnit.SECONDS));
+    assertTrue(done.await(60, TimeUnit.SECONDS));
     // The last of the three complaints comes after getStream has thrown.
     eventually("all is told: " + ends, () -> Collections.frequency(ends, "errored") == 3);
     assertTrue(ends.contains("completed OK"), ends.toString());

@@ -147,7 +147,7 @@ class SecurityTest extends FlightTest {
             .redirectErrorStream(true)
             .redirectOutput(folder.resolve("keytool.log").toFile())
             .start();
-    assertTrue(keytool.waitFor(30, TimeUnit.SECONDS) && keytool.exitValue() == 0);
+    assertTrue(keytool.waitFor(60, TimeUnit.SECONDS) && keytool.exitValue() == 0);
     KeyStore keys = KeyStore.getInstance("PKCS12");
     try (InputStream in = Files.newInputStream(store)) {
       keys.load(in, "changeit".toCharArray());
@@ -209,7 +209,7 @@ class SecurityTest extends FlightTest {
     closing(
         () -> {
           server.shutdown();
-          assertTrue(server.awaitTermination(10, TimeUnit.SECONDS));
+          assertTrue(server.awaitTermination(60, TimeUnit.SECONDS));
           loop.shutdownGracefully(0, 1, TimeUnit.SECONDS);
           executor.shutdown();
         });

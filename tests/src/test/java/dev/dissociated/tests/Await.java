@@ -1,32 +1,29 @@
 package dev.dissociated.tests;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.util.function.Predicate;
+import java.util.concurrent.Callable;
+import java.util.concurrent.TimeUnit;
 
-/** Waits, with a bound, for what must become true. */
+/** Waits, with a bound that no slow machine reaches, for what must become true. */
 final class Await {
+  private static final long PATIENCE_SECONDS = 60;
+  private static final long PAUSE_MILLIS = 20;
+
   private Await() {}
+
+  /** Until that is so. */
+  static void until(String what, Callable<Boolean> wanted) throws Exception {
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_SECONDS);
+    while (!wanted.call()) {
+      if (System.nanoTime() > deadline) {
+        throw new AssertionError("not within " + PATIENCE_SECONDS + " s: " + what);
+      }
+      Thread.sleep(PAUSE_MILLIS);
+    }
+  }
 
   /** No client of the server holds a lease or a connection any longer. */
   static void noLeases(Served served) throws Exception {
-    streams(served, streams -> streams.isEmpty());
-  }
-
-  /** Until {@code stat} says what is wanted. */
-  static JsonNode streams(Served served, Predicate<JsonNode> wanted) throws Exception {
-    JsonNode last = null;
-    for (long deadline = System.nanoTime() + 10_000_000_000L; System.nanoTime() < deadline; ) {
-      try (Program stat = Program.java("stat", served.flight(), "--json")) {
-        last = stat.json().get("streams");
-        if (stat.exit() != 0) {
-          throw new AssertionError("stat failed: " + stat.errors());
-        }
-      }
-      if (wanted.test(last)) {
-        return last;
-      }
-      Thread.sleep(50);
-    }
-    throw new AssertionError("the server still says: " + last);
+    new Stat(served.flight(), null).await(JsonNode::isEmpty);
   }
 }

@@ -206,7 +206,6 @@ class BadInputTest {
    * Runs a command that must fail with that code, saying so in one line that holds {@code hint}.
    */
   private static void refused(int code, String hint, String... words) throws Exception {
-    long start = System.nanoTime();
     try (Program program = Program.java(words)) {
       assertEquals(code, program.exit(), () -> Arrays.toString(words) + ": " + program.errors());
       String errors = program.errors();
@@ -216,7 +215,5 @@ class BadInputTest {
         assertFalse(errors.contains("\tat "), errors);
       }
     }
-    long seconds = (System.nanoTime() - start) / 1_000_000_000L;
-    assertTrue(seconds < 30, Arrays.toString(words) + " took " + seconds + " s");
   }
 }

@@ -5,13 +5,17 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import dev.dissociated.tests.Shell.Result;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
+import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
@@ -25,17 +29,47 @@ class CppInteropTest {
   private static final String SHARED = "sm,tcp,self";
   private static final String FREE_PORT = "grpc://127.0.0.1:0";
 
+  /** Enough for a client to come and read all that there is. */
+  private static final long SILENT_MILLIS = 2000;
+
+  private static final List<String> BAD_CLIENTS =
+      List.of(
+          "connect-only",
+          "never-receives",
+          "garbage-want-data",
+          "truncated-want-data",
+          "long-want-data",
+          "unknown-tag",
+          "double-want-data",
+          "metadata-only",
+          "die-midway",
+          "close-midway",
+          "garbage-free-data");
+
   /** The shape whose metadata comes by rendezvous. */
   private static final String LONG_METADATA = "wide";
 
   @TempDir static Path files;
   private static Map<String, Path> shapes;
 
+  /** The Java client, one process for each place. */
+  private static final Map<Place, Shell> SHELLS = new HashMap<>();
+
   @TempDir Path folder;
 
   @BeforeAll
   static void writeFiles() throws Exception {
     shapes = Shapes.write(files);
+  }
+
+  @AfterAll
+  static void closeShells() {
+    SHELLS.values().forEach(Shell::close);
+    SHELLS.clear();
+  }
+
+  private static Shell java(Place place) {
+    return SHELLS.computeIfAbsent(place, Shell::new);
   }
 
   private static String[] words(String... options) {
@@ -45,7 +79,15 @@ class CppInteropTest {
   }
 
   private interface Get {
-    Program start(String name, Path output) throws Exception;
+    Result run(String name, Path output) throws Exception;
+  }
+
+  private static Result cpp(Place place, String... words) throws Exception {
+    try (Program program = Program.cpp(place, words)) {
+      int exit = program.exit();
+      String output = exit == 0 ? program.line() : "";
+      return new Result("cpp", exit, output, program.errors());
+    }
   }
 
   private void read(String name, Get get) throws Exception {
@@ -55,13 +97,12 @@ class CppInteropTest {
   /** Reads one shape and compares it with its file; all bodies are of that type. */
   private void read(String name, int type, Get get) throws Exception {
     Path output = folder.resolve(name + ".arrow");
-    try (Program program = get.start(name, output)) {
-      assertEquals(0, program.exit(), name + ": " + program.errors());
-      JsonNode result = program.json();
-      assertEquals("ucx", result.get("via").asText());
-      String types = result.get("body_types").toString();
-      assertEquals(name.equals("empty") ? "[]" : "[" + type + "]", types, name);
-    }
+    Result done = get.run(name, output);
+    assertEquals(0, done.exit(), name + ": " + done.errors());
+    JsonNode result = done.json();
+    assertEquals("ucx", result.get("via").asText());
+    String types = result.get("body_types").toString();
+    assertEquals(name.equals("empty") ? "[]" : "[" + type + "]", types, name);
     // Each library numbers dictionaries as it likes.
     assertTrue(Tables.equalValues(shapes.get(name), output), name);
     Files.delete(output);
@@ -83,7 +124,7 @@ class CppInteropTest {
         read(
             shape,
             (name, output) ->
-                Program.cpp(place, "get", target, name, "--output", output.toString(), "--json"));
+                cpp(place, "get", target, name, "--output", output.toString(), "--json"));
       }
     }
   }
@@ -114,8 +155,8 @@ class CppInteropTest {
   private static Get get(Place place, Served served, String form) {
     String target = form.equals("pair") ? served.flight() : served.location("ucx");
     return (name, output) ->
-        Program.java(
-            place, "get", target, name, "--via", "ucx", "--output", output.toString(), "--json");
+        java(place)
+            .run("get", target, name, "--via", "ucx", "--output", output.toString(), "--json");
   }
 
   @ParameterizedTest(name = "over {0}")
@@ -131,14 +172,14 @@ class CppInteropTest {
             shape,
             1,
             (name, output) ->
-                Program.cpp(place, "get", target, name, "--output", output.toString(), "--json"));
+                cpp(place, "get", target, name, "--output", output.toString(), "--json"));
       }
       Await.noLeases(served);
       // Who does not ask for it is sent the bodies.
       read(
           "batches",
           (name, output) ->
-              Program.java(place, "get", target, name, "--output", output.toString(), "--json"));
+              java(place).run("get", target, name, "--output", output.toString(), "--json"));
     }
   }
 
@@ -164,8 +205,7 @@ class CppInteropTest {
             shape,
             1,
             (name, output) ->
-                Program.java(
-                    reading, "get", target, name, "--output", output.toString(), "--json"));
+                java(reading).run("get", target, name, "--output", output.toString(), "--json"));
       }
     }
   }
@@ -175,9 +215,8 @@ class CppInteropTest {
   void shouldReadWhatComesInAnotherOrder(String fault) throws Exception {
     Place place = Place.ucxOver("tcp");
     String batches = "batches=" + shapes.get("batches");
-    try (Served served = Served.cpp(place, "--fault", fault, "--flight", FREE_PORT, batches);
-        Program get =
-            Program.java(place, "get", served.flight(), "batches", "--via", "ucx", "--json")) {
+    try (Served served = Served.cpp(place, "--fault", fault, "--flight", FREE_PORT, batches)) {
+      Result get = java(place).run("get", served.flight(), "batches", "--via", "ucx", "--json");
       assertEquals(0, get.exit(), get.errors());
       assertEquals(40_000, get.json().get("rows").asLong());
     }
@@ -216,10 +255,9 @@ class CppInteropTest {
     Place place = Place.ucxOver("tcp");
     String batches = "batches=" + shapes.get("batches");
     try (Served served =
-            Served.cpp(place, "--inline", "--by-reference", "each", "--fault", fault, batches);
-        Program get =
-            Program.java(
-                readingFromAfar(place), "get", served.location("ucx"), "batches", "--json")) {
+        Served.cpp(place, "--inline", "--by-reference", "each", "--fault", fault, batches)) {
+      Result get =
+          java(readingFromAfar(place)).run("get", served.location("ucx"), "batches", "--json");
       assertEquals(1, get.exit(), get.errors());
       assertTrue(get.errors().contains("refused"), get.errors());
       assertFalse(get.errors().contains("Exception"), get.errors());
@@ -230,55 +268,54 @@ class CppInteropTest {
   @ParameterizedTest(name = "{0}")
   @ValueSource(strings = {"gap", "late-eos", "no-eos", "silent", "silent-midway", "no-body"})
   void shouldSayWhatIsMissingWhenASilentServerGoes(String fault) throws Exception {
-    readBroken(fault, 3);
+    readBroken(fault, SILENT_MILLIS);
   }
 
-  private static void readBroken(String fault, int endAfterSeconds) throws Exception {
+  private static void readBroken(String fault, long endAfterMillis) throws Exception {
     Place place = Place.ucxOver("tcp");
     String batches = "batches=" + shapes.get("batches");
-    try (Served served = Served.cpp(place, "--fault", fault, "--flight", FREE_PORT, batches);
-        Program get =
-            Program.java(place, "get", served.flight(), "batches", "--via", "ucx", "--json")) {
-      if (endAfterSeconds > 0) {
-        Thread.sleep(endAfterSeconds * 1000L);
+    try (Served served = Served.cpp(place, "--fault", fault, "--flight", FREE_PORT, batches)) {
+      java(place).ask("get", served.flight(), "batches", "--via", "ucx", "--json");
+      if (endAfterMillis > 0) {
+        Thread.sleep(endAfterMillis);
         served.program().terminate();
       }
+      Result get = java(place).answer();
       assertEquals(1, get.exit(), get.errors());
       assertEquals(1, get.errors().lines().count(), get.errors());
       assertFalse(get.errors().contains("Exception"), get.errors());
     }
   }
 
-  @ParameterizedTest(name = "{0}")
-  @ValueSource(
-      strings = {
-        "connect-only",
-        "never-receives",
-        "garbage-want-data",
-        "truncated-want-data",
-        "long-want-data",
-        "unknown-tag",
-        "double-want-data",
-        "metadata-only",
-        "die-midway",
-        "close-midway",
-        "garbage-free-data"
-      })
-  void shouldSurviveABadClientAndServeTheNext(String fault) throws Exception {
+  /** All of them at once, and good ones while they are there and afterwards. */
+  @Test
+  void shouldSurviveBadClientsAndServeOthers() throws Exception {
     Place place = Place.ucxOver("tcp");
     try (Served served =
         Served.java(place, words("--transports", "ucx", "--advertise", "reference"))) {
       for (String target : new String[] {served.flight(), served.location("ucx")}) {
-        try (Program bad =
-            Program.cpp(place, "get", target, "batches", "--fault", fault, "--timeout", "2")) {
-          bad.exit();
+        List<Program> bad = new ArrayList<>();
+        try {
+          for (String fault : BAD_CLIENTS) {
+            bad.add(
+                Program.cpp(place, "get", target, "batches", "--fault", fault, "--timeout", "2"));
+          }
+          assertServes(place, target);
+          for (Program client : bad) {
+            client.exit();
+          }
+        } finally {
+          bad.forEach(Program::close);
         }
-        try (Program good = Program.cpp(place, "get", target, "batches", "--json")) {
-          assertEquals(0, good.exit(), good.errors());
-          assertEquals(40_000, good.json().get("rows").asLong());
-        }
+        assertServes(place, target);
       }
       assertTrue(served.program().isAlive(), served.program().errors());
     }
+  }
+
+  private static void assertServes(Place place, String target) throws Exception {
+    Result good = cpp(place, "get", target, "batches", "--json");
+    assertEquals(0, good.exit(), good.errors());
+    assertEquals(40_000, good.json().get("rows").asLong());
   }
 }

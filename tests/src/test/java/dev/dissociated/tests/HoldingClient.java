@@ -31,6 +31,9 @@ import org.apache.arrow.vector.util.TransferPair;
 final class HoldingClient {
   private static final ObjectMapper JSON = new ObjectMapper();
 
+  /** In tenths of a second. */
+  private static final int LONGEST_WAIT = 3000;
+
   private HoldingClient() {}
 
   public static void main(String[] arguments) throws Exception {
@@ -61,7 +64,7 @@ final class HoldingClient {
         }
         say("holding", held, user, stream, failure, arguments);
         // Until the server is gone, or for long enough to be killed.
-        for (int i = 0; i < 100 && failure.isEmpty() && most == held.size(); i++) {
+        for (int i = 0; i < LONGEST_WAIT && failure.isEmpty() && most == held.size(); i++) {
           Thread.sleep(100);
           try {
             if (i > 0 && stream.loadNextBatch()) {

@@ -6,6 +6,7 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -21,18 +22,27 @@ import java.util.concurrent.TimeUnit;
  */
 final class Program implements AutoCloseable {
   private static final ObjectMapper JSON = new ObjectMapper();
+  private static final String COMMAND = "dev.dissociated.cli.Main";
   private static final String END = "\0end";
+
+  /**
+   * More than anything takes on a slow machine; only a program that hangs is waited for so long.
+   */
+  private static final int PATIENCE_SECONDS = 120;
 
   private final Process process;
   private final BlockingQueue<String> lines = new LinkedBlockingQueue<>();
   private final StringBuilder errors = new StringBuilder();
   private final Thread errorReader;
 
-  private Program(List<String> command, Map<String, String> environment) throws IOException {
+  private Program(List<String> command, Map<String, String> environment, boolean listens)
+      throws IOException {
     ProcessBuilder builder = new ProcessBuilder(command);
     builder.environment().putAll(environment);
     process = builder.start();
-    process.getOutputStream().close();
+    if (!listens) {
+      process.getOutputStream().close();
+    }
     reader("stdout", process.getInputStream(), lines::add).start();
     errorReader = reader("stderr", process.getErrorStream(), this::error);
     errorReader.start();
@@ -45,7 +55,7 @@ final class Program implements AutoCloseable {
 
   /** The same somewhere else. */
   static Program java(Place place, String... words) throws IOException {
-    return start(place, "dev.dissociated.cli.Main", words);
+    return start(place, false, COMMAND, words);
   }
 
   /** Any main class of the tests, in a JVM like this one. */
@@ -55,14 +65,23 @@ final class Program implements AutoCloseable {
 
   /** The same somewhere else. */
   static Program javaMain(Place place, Class<?> main, String... words) throws IOException {
-    return start(place, main.getName(), words);
+    return start(place, false, main.getName(), words);
   }
 
-  private static Program start(Place place, String main, String... words) throws IOException {
+  /** A main class of the tests that is told things, line by line. */
+  static Program listening(Place place, Class<?> main) throws IOException {
+    return start(place, true, main.getName());
+  }
+
+  private static Program start(Place place, boolean listens, String main, String... words)
+      throws IOException {
     List<String> command = new ArrayList<>(place.prefix());
     command.addAll(javaCommand(main));
+    if (main.equals(COMMAND)) {
+      command.add(1, "-XX:TieredStopAtLevel=1"); // halves what it takes to start and end
+    }
     command.addAll(List.of(words));
-    return new Program(command, place.environment());
+    return new Program(command, place.environment(), listens);
   }
 
   /** {@code dissociated-cpp WORDS}, the C++ peer. */
@@ -70,21 +89,21 @@ final class Program implements AutoCloseable {
     List<String> command = new ArrayList<>(place.prefix());
     command.add(System.getenv(RequiresCpp.PROGRAM));
     command.addAll(List.of(words));
-    return new Program(command, place.environment());
+    return new Program(command, place.environment(), false);
   }
 
   /** {@code python -m dissociated WORDS}. */
   static Program python(String... words) throws IOException {
     List<String> command = new ArrayList<>(List.of(pythonInterpreter(), "-m", "dissociated"));
     command.addAll(List.of(words));
-    return new Program(command, Map.of());
+    return new Program(command, Map.of(), false);
   }
 
   /** A Python script given as text. */
   static Program pythonScript(String script, String... words) throws IOException {
     List<String> command = new ArrayList<>(List.of(pythonInterpreter(), "-c", script));
     command.addAll(List.of(words));
-    return new Program(command, Map.of());
+    return new Program(command, Map.of(), false);
   }
 
   static List<String> javaCommand(String main) {
@@ -141,6 +160,13 @@ final class Program implements AutoCloseable {
     }
   }
 
+  /** Gives a line to a program that listens. */
+  void tell(String line) throws IOException {
+    OutputStream input = process.getOutputStream();
+    input.write((line + "\n").getBytes(StandardCharsets.UTF_8));
+    input.flush();
+  }
+
   long pid() {
     return process.pid();
   }
@@ -151,7 +177,7 @@ final class Program implements AutoCloseable {
 
   /** The next line of standard output. */
   String line() throws InterruptedException {
-    return line(40);
+    return line(PATIENCE_SECONDS);
   }
 
   private String line(int seconds) throws InterruptedException {
@@ -175,10 +201,10 @@ final class Program implements AutoCloseable {
 
   /** Waits for the end and returns the exit code. */
   int exit() throws InterruptedException {
-    if (!process.waitFor(60, TimeUnit.SECONDS)) {
+    if (!process.waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS)) {
       throw new AssertionError("the program hangs; it said: " + errors());
     }
-    errorReader.join(5_000);
+    errorReader.join(TimeUnit.SECONDS.toMillis(PATIENCE_SECONDS));
     return process.exitValue();
   }
 
@@ -189,10 +215,19 @@ final class Program implements AutoCloseable {
     }
   }
 
+  /** The same when it has said something, for which it may still need a moment. */
+  String awaitErrors() throws InterruptedException {
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_SECONDS);
+    while (errors().isEmpty() && System.nanoTime() < deadline) {
+      Thread.sleep(10);
+    }
+    return errors();
+  }
+
   /** {@code kill -9}. */
   void kill() throws InterruptedException {
     process.destroyForcibly();
-    process.waitFor(10, TimeUnit.SECONDS);
+    process.waitFor(60, TimeUnit.SECONDS);
   }
 
   /** SIGTERM. */
@@ -204,7 +239,7 @@ final class Program implements AutoCloseable {
   public void close() {
     process.destroyForcibly();
     try {
-      process.waitFor(10, TimeUnit.SECONDS);
+      process.waitFor(60, TimeUnit.SECONDS);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }

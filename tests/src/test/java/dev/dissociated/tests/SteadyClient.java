@@ -20,7 +20,7 @@ import org.apache.arrow.vector.BigIntVector;
  * killed.
  */
 final class SteadyClient {
-  private static final long LONGEST_WAIT_MILLIS = 120_000;
+  private static final long LONGEST_WAIT_MILLIS = 300_000;
 
   private SteadyClient() {}
 

@@ -107,7 +107,7 @@ final class TwoHosts implements AutoCloseable {
       Process process = new ProcessBuilder(words).redirectErrorStream(true).start();
       process.getOutputStream().close();
       String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-      if (!process.waitFor(10, TimeUnit.SECONDS)) {
+      if (!process.waitFor(60, TimeUnit.SECONDS)) {
         process.destroyForcibly();
         return Optional.of("takes too long");
       }

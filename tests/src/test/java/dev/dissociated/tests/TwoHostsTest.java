@@ -15,7 +15,6 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -24,10 +23,10 @@ import org.junit.jupiter.params.provider.ValueSource;
 @RequiresUcx
 class TwoHostsTest {
   private static final String LIMIT = String.valueOf(64 << 20);
-  // Ten intervals of silence, and what a busy machine adds.
-  private static final long NOTICED_NANOS = 25_000_000_000L;
   // Silence and questions of TCP, 25 seconds; a send that stalls would take minutes.
-  private static final long GONE_NANOS = 60_000_000_000L;
+  private static final long GONE_NANOS = 120_000_000_000L;
+  // Ten intervals of silence, and what a busy machine adds.
+  private static final int NOTICED_SECONDS = 60;
   private static final long SILENT_MILLIS = 35_000;
 
   @TempDir Path folder;
@@ -108,23 +107,25 @@ class TwoHostsTest {
   }
 
   private static void assertFailsSoon(Program client) throws Exception {
-    long since = System.nanoTime();
-    JsonNode held = client.json();
-    assertTrue(System.nanoTime() - since < NOTICED_NANOS, "took too long to notice");
+    JsonNode held = client.json(NOTICED_SECONDS);
     assertEquals("holding", held.get("event").asText());
     assertFalse(held.get("failure").asText().isEmpty());
     assertEquals(0, held.get("wrong").asLong());
   }
 
-  @ParameterizedTest
+  @Test
   @Tag("slow")
-  @ValueSource(strings = {"ucx/flight", "ucx/inline"})
-  void shouldTellTheClientOfALinkThatIsCut(String way) throws Exception {
-    try (Program server = server();
-        Program client = client(server.json(), "1000000:1000:20", way, 1_000_000)) {
-      assertEquals("first", client.json().get("event").asText());
-      hosts.cut();
-      assertFailsSoon(client);
+  void shouldTellTheClientsOfALinkThatIsCut() throws Exception {
+    try (Program server = server()) {
+      JsonNode where = server.json();
+      try (Program first = client(where, "1000000:1000:20", "ucx/flight", 1_000_000);
+          Program second = client(where, "1000000:1000:20", "ucx/inline", 1_000_000)) {
+        assertEquals("first", first.json().get("event").asText());
+        assertEquals("first", second.json().get("event").asText());
+        hosts.cut();
+        assertFailsSoon(first);
+        assertFailsSoon(second);
+      }
     }
   }
 
@@ -150,44 +151,37 @@ class TwoHostsTest {
     }
   }
 
-  @ParameterizedTest
-  @Tag("slow")
-  @ValueSource(strings = {"1000000:1000:20", "1000000:100000:0", "2:1000:600000"})
-  void shouldTellTheServerOfALinkThatIsCut(String stream) throws Exception {
-    try (Program server = server()) {
-      JsonNode where = server.json();
-      try (Program client = client(where, stream, "ucx/inline", 1_000_000)) {
-        assertEquals("first", client.json().get("event").asText());
-        assertEquals(1, connections(where).size());
-        hosts.cut();
-        awaitGone(where);
-      }
-    }
+  private Program ignoring(JsonNode where, String stream) throws Exception {
+    String flight = where.get("flight").asText();
+    return Program.javaMain(
+        hosts.client(), SteadyClient.class, flight, "alice", "ucx/inline", "ignore", stream);
   }
 
+  /**
+   * A client that never reads, one whose query says nothing, one whose stream is slow, and one
+   * whose stream fills the link.
+   */
   @Test
   @Tag("slow")
-  @Timeout(150)
-  void shouldKeepAClientThatIsSilentUntilItsLinkIsCut() throws Exception {
+  void shouldKeepSilentClientsAndTellTheServerOfALinkThatIsCut() throws Exception {
     try (Program server = server()) {
       JsonNode where = server.json();
-      String flight = where.get("flight").asText();
-      String stream = "1000000:100000:0";
-      try (Program client =
-          Program.javaMain(
-              hosts.client(),
-              SteadyClient.class,
-              flight,
-              "alice",
-              "ucx/inline",
-              "ignore",
-              stream)) {
-        assertEquals("asked", client.json().get("event").asText());
+      try (Program ignoring = ignoring(where, "1000000:100000:0");
+          Program silent = client(where, "2:1000:600000", "ucx/inline", 1_000_000);
+          Program slow = client(where, "1000000:1000:20", "ucx/inline", 1_000_000)) {
+        assertEquals("asked", ignoring.json().get("event").asText());
+        assertEquals("first", silent.json().get("event").asText());
+        assertEquals("first", slow.json().get("event").asText());
         // Longer than a client that is gone is taken for one that is there.
         Thread.sleep(SILENT_MILLIS);
-        assertEquals(1, connections(where).size(), "a client may be silent");
-        hosts.cut();
-        awaitGone(where);
+        assertEquals(3, connections(where).size(), "a client may be silent");
+        // The last, since it takes memory for all that it is sent.
+        try (Program fast = client(where, "1000000:100000:0", "ucx/inline", 1_000_000)) {
+          assertEquals("first", fast.json().get("event").asText());
+          hosts.cut();
+          assertEquals(4, connections(where).size(), "nobody can know yet");
+          awaitGone(where);
+        }
       }
     }
   }

@@ -35,8 +35,8 @@ class UcxDeathTest {
         String.valueOf(batches));
   }
 
-  private static long count(Program program, String what) throws Exception {
-    try (var entries = Files.list(Path.of("/proc/" + program.pid() + "/" + what))) {
+  private static long threads(Program program) throws Exception {
+    try (var entries = Files.list(Path.of("/proc/" + program.pid() + "/task"))) {
       return entries.count();
     }
   }
@@ -70,16 +70,15 @@ class UcxDeathTest {
         stat.await(JsonNode::isEmpty);
         if (round == 1) {
           // Both ways have been gone once: what a first time leaves is there.
-          descriptors = count(server, "fd");
-          threads = count(server, "task");
+          descriptors = Descriptors.of(server);
+          threads = threads(server);
         }
       }
-      for (int i = 0; i < 100 && count(server, "fd") > descriptors; i++) {
-        Thread.sleep(100);
-      }
-      assertTrue(count(server, "fd") <= descriptors, "descriptors are kept");
+      long mostDescriptors = descriptors;
+      Await.until("descriptors go", () -> Descriptors.of(server) <= mostDescriptors);
       // Pools of gRPC and of producers may have grown by one.
-      assertTrue(count(server, "task") <= threads + 4, "threads are kept");
+      long mostThreads = threads + 4;
+      Await.until("threads go", () -> threads(server) <= mostThreads);
     }
   }
 
@@ -92,13 +91,12 @@ class UcxDeathTest {
       try (Program server = server(place);
           Program client = hold(place, server.json(), "1000000:100000:20", way, 1_000_000)) {
         assertEquals("first", client.json().get("event").asText());
-        Thread.sleep(300);
         server.kill();
-        long killed = System.nanoTime();
         JsonNode held = client.json();
-        assertTrue(System.nanoTime() - killed < 5_000_000_000L, "took too long to notice");
         assertEquals("holding", held.get("event").asText());
-        assertFalse(held.get("failure").asText().isEmpty());
+        String failure = held.get("failure").asText();
+        assertFalse(failure.isEmpty());
+        assertFalse(failure.contains("silent"), "noticed by its silence only: " + failure);
         assertEquals(0, held.get("wrong").asLong());
         client.json();
         client.json();
@@ -118,7 +116,7 @@ class UcxDeathTest {
         long before = residentKilobytes(server);
         Thread.sleep(3000);
         long grown = residentKilobytes(server) - before;
-        assertTrue(grown < 64 << 10, "the server grew by " + grown + " KiB");
+        assertTrue(grown < 256 << 10, "the server grew by " + grown + " KiB");
         assertTrue(residentKilobytes(client) < 700 << 10, "client: " + residentKilobytes(client));
         client.kill();
       }
@@ -132,7 +130,7 @@ class UcxDeathTest {
     try (Program server = server(Place.HERE);
         Program client = hold(Place.HERE, server.json(), "2:1000:12000", "ucx/inline", 2)) {
       assertEquals("first", client.json().get("event").asText());
-      JsonNode held = client.json(60);
+      JsonNode held = client.json();
       assertEquals("", held.get("failure").asText());
       assertEquals(2, held.get("held").asLong());
     }

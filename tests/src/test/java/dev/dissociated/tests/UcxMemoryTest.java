@@ -78,7 +78,7 @@ class UcxMemoryTest {
   @ParameterizedTest(name = "over {0}")
   @ValueSource(strings = {"tcp", "sm,tcp,self"})
   @Tag("long")
-  @Timeout(300)
+  @Timeout(900)
   void shouldNeedLittleForFourGibibytes(String tls) throws Exception {
     readWithin(MOST_GROWTH_KB, tls, 64, 64 << 10);
     readWithin(MOST_GROWTH_KB, tls, 256, 16 << 10);

@@ -23,7 +23,7 @@ class WithoutUcxTest {
   void shouldDoAllElseWhereThereIsNoUcx() throws Exception {
     try (Served served = Served.java(without(), "--transports", "shm,ucx", "flights=" + FLIGHTS)) {
       assertEquals("[\"shm\"]", served.listening().get("transports").toString());
-      String said = served.program().errors();
+      String said = served.program().awaitErrors();
       assertTrue(said.contains("ucx") && said.contains(folder.toString()), said);
       assertEquals(1, said.lines().count(), said);
       Commands.got(served.flight(), "--via", "shm");

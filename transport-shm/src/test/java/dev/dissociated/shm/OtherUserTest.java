@@ -71,7 +71,7 @@ class OtherUserTest {
             .redirectErrorStream(true)
             .start();
     String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-    assertTrue(process.waitFor(20, TimeUnit.SECONDS));
+    assertTrue(process.waitFor(60, TimeUnit.SECONDS));
     return output.lines().toList();
   }
 
@@ -104,7 +104,7 @@ class OtherUserTest {
           new Thread(
               () -> {
                 try {
-                  Connection server = accepted.poll(20, TimeUnit.SECONDS);
+                  Connection server = accepted.poll(60, TimeUnit.SECONDS);
                   assertEquals(
                       Connection.NOT_EXPORTED, server.export(private_.memoryAddress(), 100));
                   ArrowBuf block = server.allocate(100);

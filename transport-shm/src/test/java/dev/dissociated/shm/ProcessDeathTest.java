@@ -14,7 +14,6 @@ import dev.dissociated.protocol.transport.Listener;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.util.MemoryUtil;
 import org.junit.jupiter.api.AfterEach;
@@ -104,11 +103,8 @@ class ProcessDeathTest {
           ByteBuffer.wrap(recorder.next().bytes()).order(ByteOrder.LITTLE_ENDIAN).getLong();
       long local = client.remoteMemory().resolve(address, BLOCK);
       server.kill();
-      long killed = System.nanoTime();
-      DissociatedException why = recorder.end();
-      long noticed = System.nanoTime() - killed;
-      assertEquals(Code.UNAVAILABLE, why.code());
-      assertTrue(noticed < TimeUnit.SECONDS.toNanos(2), "noticed after " + noticed);
+      // Seen at the socket; of a server that is merely silent it would be said that it timed out.
+      assertEquals(Code.UNAVAILABLE, recorder.end().code());
       client.close();
       for (long i = 0; i < BLOCK; i += 8) {
         assertEquals(i, MemoryUtil.getLong(local + i)); // also after the close, until unmapped
@@ -142,11 +138,7 @@ class ProcessDeathTest {
       assertEquals("4711", client.line());
       assertNotEquals(0, pair.listener.memoryUsage().reserved());
       client.kill();
-      long killed = System.nanoTime();
-      DissociatedException why = accepted.recorder().end();
-      long noticed = System.nanoTime() - killed;
-      assertEquals(Code.UNAVAILABLE, why.code());
-      assertTrue(noticed < TimeUnit.SECONDS.toNanos(2), "noticed after " + noticed);
+      assertEquals(Code.UNAVAILABLE, accepted.recorder().end().code());
       block.close();
       assertEquals(0, pair.listener.memoryUsage().reserved());
       // The other client is served as before.

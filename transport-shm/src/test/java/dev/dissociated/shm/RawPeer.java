@@ -42,7 +42,7 @@ final class RawPeer implements AutoCloseable {
     }
 
     RawPeer accept() throws Exception {
-      long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+      long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
       while (System.nanoTime() < deadline) {
         int accepted = Linux.accept(fd);
         if (accepted >= 0) {
@@ -84,7 +84,7 @@ final class RawPeer implements AutoCloseable {
     buffer.bytes.put(bytes);
     SocketMessage message = new SocketMessage();
     int sent = 0;
-    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
     while (sent < bytes.length) {
       message.clear();
       message.add(buffer.address + sent, bytes.length - sent);
@@ -107,7 +107,7 @@ final class RawPeer implements AutoCloseable {
     var all = new java.io.ByteArrayOutputStream();
     NativeBuffer buffer = new NativeBuffer(64 << 10);
     SocketMessage message = new SocketMessage();
-    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
     while (System.nanoTime() < deadline) {
       message.clear();
       message.add(buffer.address, buffer.bytes.capacity());

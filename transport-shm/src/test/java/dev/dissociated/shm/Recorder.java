@@ -79,10 +79,10 @@ final class Recorder implements MessageHandler {
 
   /** The next event; at a client, polls for it. */
   Event next() {
-    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
     try {
       while (System.nanoTime() < deadline) {
-        Event event = connection == null ? events.poll(20, TimeUnit.SECONDS) : events.poll();
+        Event event = connection == null ? events.poll(60, TimeUnit.SECONDS) : events.poll();
         if (event != null) {
           return event;
         }

@@ -347,7 +347,7 @@ class ShmConnectionTest {
     try (ShmPair pair = new ShmPair()) {
       Thread sender = blockedSender(pair.server);
       pair.client.stopReceiving();
-      sender.join(20_000);
+      sender.join(60_000);
       assertFalse(sender.isAlive());
       assertEquals(Code.CANCELLED, sendFailure.get().code());
       assertTrue(pair.client.failure().isEmpty());
@@ -362,8 +362,8 @@ class ShmConnectionTest {
 
   private final AtomicReference<DissociatedException> sendFailure = new AtomicReference<>();
 
-  /** A thread that sends until the client's socket is full and it has to wait. */
-  private Thread blockedSender(Connection server) throws InterruptedException {
+  /** A thread that sends until it fails. */
+  private Thread sender(Connection server) {
     Thread sender =
         new Thread(
             () -> {
@@ -376,10 +376,13 @@ class ShmConnectionTest {
               }
             });
     sender.start();
-    while (sender.getState() == Thread.State.NEW || sender.getStackTrace().length == 0) {
-      Thread.sleep(1);
-    }
-    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+    return sender;
+  }
+
+  /** The same when the client's socket is full and it waits. */
+  private Thread blockedSender(Connection server) throws InterruptedException {
+    Thread sender = sender(server);
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
     while (!inAwait(sender) && System.nanoTime() < deadline) {
       Thread.sleep(1);
     }
@@ -408,7 +411,7 @@ class ShmConnectionTest {
       pair.client.flush();
       assertEquals(8, pair.serverSide.next().bytes().length);
       pair.client.close();
-      sender.join(20_000);
+      sender.join(60_000);
       assertFalse(sender.isAlive());
       assertEquals(Code.UNAVAILABLE, sendFailure.get().code());
     }
@@ -419,7 +422,7 @@ class ShmConnectionTest {
     ShmPair pair = new ShmPair();
     Thread sender = blockedSender(pair.server);
     pair.listener.close();
-    sender.join(20_000);
+    sender.join(60_000);
     assertFalse(sender.isAlive());
     assertEquals(Code.CANCELLED, pair.serverSide.end().code());
     pair.close();
@@ -429,17 +432,18 @@ class ShmConnectionTest {
   void shouldGiveUpOnAClientThatDoesNotReadForTooLong() throws Exception {
     try (ShmPair pair =
         new ShmPair(64 << 20, Map.of("stall-ms", "200", "heartbeat-ms", "50"), new Recorder())) {
-      Thread sender = blockedSender(pair.server);
-      sender.join(20_000);
+      // Not seen to wait, which it does for a moment only.
+      Thread sender = sender(pair.server);
+      sender.join(60_000);
       assertEquals(Code.TIMED_OUT, sendFailure.get().code());
     }
   }
 
   @Test
   void shouldStayAliveThroughSilenceByHeartbeats() throws Exception {
-    try (ShmPair pair = new ShmPair(64 << 20, Map.of("heartbeat-ms", "20"), new Recorder())) {
-      // Five times the silence after which the client would give up.
-      for (int i = 0; i < 10; i++) {
+    try (ShmPair pair = new ShmPair(64 << 20, Map.of("heartbeat-ms", "300"), new Recorder())) {
+      // Longer than the silence after which the client would give up, three seconds.
+      for (int i = 0; i < 40; i++) {
         assertFalse(pair.client.poll(pair.clientSide, TimeUnit.MILLISECONDS.toNanos(100)));
       }
     }

@@ -42,7 +42,7 @@ final class ShmPair implements AutoCloseable {
 
   Accepted nextAccepted() {
     try {
-      Accepted next = accepted.poll(20, TimeUnit.SECONDS);
+      Accepted next = accepted.poll(60, TimeUnit.SECONDS);
       if (next == null) {
         throw new AssertionError("nobody connected");
       }

@@ -45,7 +45,8 @@ final class UcxContexts {
     // A server that is started again finds connections of the one before it at its port.
     configure(params, "TCP_CM_REUSEADDR", "y");
     // A peer that is gone when UCX connects back to it otherwise ends this process: UCX takes away
-    // the lane at once, with what it has to say over it (1.18; seen with peers killed as they came).
+    // the lane at once, with what it has to say over it (1.18; seen with peers killed as they
+    // came).
     configure(params, "TCP_CONN_NB", "y");
     // PROTO_ENABLE stays on, though choosing protocols costs each connection some 20 ms: without it
     // a message sent while shared memory is still being connected overwrites the peer's ring, and

@@ -18,14 +18,14 @@ final class OtherEnd {
   private OtherEnd() {}
 
   /**
-   * {@code server TLS LENGTH}: sends bodies of that many bytes to whoever asks, until it is killed.
-   * {@code client TLS LOCATION}: connects, says "connected" and reads nothing. {@code reader TLS
-   * LOCATION}: reads on.
+   * {@code server TLS LENGTH MILLIS}: sends bodies of that many bytes to whoever asks, until it is
+   * killed, with a heartbeat that often. {@code client TLS LOCATION}: connects, says "connected"
+   * and reads nothing. {@code reader TLS LOCATION}: reads on.
    */
   public static void main(String[] arguments) throws Exception {
     UcxTransport transport = new UcxTransport(arguments[1]);
     switch (arguments[0]) {
-      case "server" -> serve(transport, Integer.parseInt(arguments[2]));
+      case "server" -> serve(transport, Integer.parseInt(arguments[2]), arguments[3]);
       case "client" -> {
         Connection connection = transport.connect(DissociatedUri.parse(arguments[2]));
         System.out.println("connected");
@@ -43,8 +43,9 @@ final class OtherEnd {
     }
   }
 
-  private static void serve(UcxTransport transport, int length) throws IOException {
-    Map<String, String> quick = Map.of("heartbeat-ms", "50");
+  private static void serve(UcxTransport transport, int length, String heartbeat)
+      throws IOException {
+    Map<String, String> quick = Map.of("heartbeat-ms", heartbeat);
     Listener listener =
         transport.listen(
             new ListenOptions("", 0, quick),

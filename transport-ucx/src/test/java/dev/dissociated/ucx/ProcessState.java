@@ -22,18 +22,26 @@ final class ProcessState {
     }
   }
 
-  /** Open descriptors. */
+  /** Open descriptors, but for those of jars, which a JVM opens when it first needs a class. */
   static long descriptors() {
-    return count("fd");
+    try (Stream<Path> all = Files.list(Path.of("/proc/self/fd"))) {
+      return all.filter(descriptor -> !isJar(descriptor)).count();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  private static boolean isJar(Path descriptor) {
+    try {
+      return Files.readSymbolicLink(descriptor).toString().endsWith(".jar");
+    } catch (IOException closedMeanwhile) {
+      return true;
+    }
   }
 
   /** Threads, those of libraries among them. */
   static long threads() {
-    return count("task");
-  }
-
-  private static long count(String what) {
-    try (Stream<Path> all = Files.list(Path.of("/proc/self/" + what))) {
+    try (Stream<Path> all = Files.list(Path.of("/proc/self/task"))) {
       return all.count();
     } catch (IOException e) {
       throw new UncheckedIOException(e);

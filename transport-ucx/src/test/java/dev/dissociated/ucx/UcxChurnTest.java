@@ -4,12 +4,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.dissociated.protocol.testing.LeakGuard;
 import dev.dissociated.protocol.testing.RecordingHandler;
+import dev.dissociated.protocol.testing.StreamHarness;
 import dev.dissociated.protocol.transport.Connection;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
 import java.nio.ByteBuffer;
 import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -18,14 +18,17 @@ import org.junit.jupiter.params.provider.ValueSource;
 @RequiresUcx
 @ExtendWith(LeakGuard.class)
 class UcxChurnTest {
-  private static final int CONNECTIONS = 1000;
-  private static final int WARM = 200;
-  private static final long MOST_GROWTH_KB = 100 << 10;
+  private static final int CONNECTIONS = 400;
+  private static final int WARM = 100;
+
+  /** A tenth of what one for each would be; one that is ending may still have its own. */
+  private static final int MOST_DESCRIPTORS = 30;
+
+  private static final long MOST_GROWTH_KB = 40 << 10;
 
   @ParameterizedTest
   @ValueSource(strings = {"tcp", "sm,tcp,self"})
-  @Timeout(120)
-  void shouldKeepNothingOfAThousandConnections(String tls) throws Exception {
+  void shouldKeepNothingOfManyConnections(String tls) throws Exception {
     UcxTransport transport = new UcxTransport(tls);
     try (Listener listener =
         transport.listen(
@@ -43,13 +46,12 @@ class UcxChurnTest {
           descriptors = ProcessState.descriptors();
         }
         try (Connection client = transport.connect(listener.location())) {
-          assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(10)));
+          assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(60)));
         }
       }
-      long most = descriptors + 100; // the last connections may still be ending
-      assertTrue(
-          ProcessState.descriptors() <= most,
-          () -> "descriptors=" + ProcessState.descriptors() + " most=" + most);
+      long most = descriptors + MOST_DESCRIPTORS;
+      StreamHarness.waitUntil(
+          "descriptors are given back, most=" + most, () -> ProcessState.descriptors() <= most);
       long grown = ProcessState.residentKilobytes() - memory;
       assertTrue(grown < MOST_GROWTH_KB, () -> "memory grew by KiB=" + grown);
     }

@@ -32,6 +32,12 @@ import org.junit.jupiter.params.provider.CsvSource;
 class UcxDeathTest {
   private static final int LARGE = 4 << 20;
 
+  /** Milliseconds between heartbeats: silence takes longer to notice than any test waits. */
+  private static final String RARE = "60000";
+
+  /** Silence is noticed after two seconds, which no busy machine takes for a heartbeat. */
+  private static final String OFTEN = "200";
+
   private record Accepted(Connection connection, RecordingHandler handler) {}
 
   private final BlockingQueue<Accepted> accepted = new LinkedBlockingQueue<>();
@@ -70,16 +76,16 @@ class UcxDeathTest {
   void shouldEndTheStreamOfAServerThatIsKilled(String tls, int length) throws Exception {
     UcxTransport transport = new UcxTransport(tls);
     try (ChildProcess server =
-        new ChildProcess(OtherEnd.class, "server", tls, String.valueOf(length))) {
+        new ChildProcess(OtherEnd.class, "server", tls, String.valueOf(length), RARE)) {
       DissociatedUri location = DissociatedUri.parse(server.line());
       try (Connection client = transport.connect(location)) {
         client.sendTagged(client.wantDataTag(), ByteBuffer.allocate(1));
-        assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(10)));
+        assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(60)));
         CompletableFuture<DissociatedException> end =
             CompletableFuture.supplyAsync(() -> pollUntilClosed(client));
         Thread.sleep(100);
         server.kill();
-        assertEquals(Code.UNAVAILABLE, end.get(5, TimeUnit.SECONDS).code());
+        assertEquals(Code.UNAVAILABLE, end.get(60, TimeUnit.SECONDS).code());
       }
     }
   }
@@ -91,11 +97,11 @@ class UcxDeathTest {
   void shouldNoticeASilentServer(String tls, int length) throws Exception {
     UcxTransport transport = new UcxTransport(tls);
     try (ChildProcess server =
-        new ChildProcess(OtherEnd.class, "server", tls, String.valueOf(length))) {
+        new ChildProcess(OtherEnd.class, "server", tls, String.valueOf(length), OFTEN)) {
       DissociatedUri location = DissociatedUri.parse(server.line());
       try (Connection client = transport.connect(location)) {
         client.sendTagged(client.wantDataTag(), ByteBuffer.allocate(1));
-        assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(10)));
+        assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(60)));
         signal(server, "STOP");
         assertEquals(Code.TIMED_OUT, pollUntilClosed(client).code());
       }
@@ -118,7 +124,7 @@ class UcxDeathTest {
           CompletableFuture.supplyAsync(() -> sendUntilRefused(server.connection(), allocator));
       Thread.sleep(300);
       client.kill();
-      assertEquals(Code.UNAVAILABLE, end.get(5, TimeUnit.SECONDS).code());
+      assertEquals(Code.UNAVAILABLE, end.get(60, TimeUnit.SECONDS).code());
       assertEquals(Code.UNAVAILABLE, server.handler().awaitClosed().code());
     }
   }

@@ -24,6 +24,11 @@ class UcxTcpContractRemoteReadsTest extends TransportContract {
   }
 
   @Override
+  protected int many() {
+    return 60;
+  }
+
+  @Override
   protected boolean exportsAnyMemory() {
     return false;
   }

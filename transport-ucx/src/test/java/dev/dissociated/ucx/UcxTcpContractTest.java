@@ -23,6 +23,11 @@ class UcxTcpContractTest extends TransportContract {
   }
 
   @Override
+  protected int many() {
+    return 60;
+  }
+
+  @Override
   protected boolean exportsAnyMemory() {
     return false;
   }

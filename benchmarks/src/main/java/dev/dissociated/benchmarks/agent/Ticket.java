@@ -50,6 +50,11 @@ public record Ticket(
     return new Ticket(source, kind, batchBytes, totalBytes, Math.max(DISTINCT, batchBytes));
   }
 
+  /** A stream of one batch again and again, which stays in the caches if it fits there. */
+  public static Ticket same(Source source, Kind kind, long batchBytes, long totalBytes) {
+    return new Ticket(source, kind, batchBytes, totalBytes, batchBytes);
+  }
+
   /** The same stream at another length. */
   public Ticket total(long bytes) {
     return new Ticket(source, kind, batchBytes, bytes, distinctBytes);

@@ -2,6 +2,7 @@ package dev.dissociated.benchmarks.compare;
 
 import dev.dissociated.benchmarks.compare.AgentProcess.AgentException;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -18,7 +19,12 @@ import java.util.stream.Stream;
  * down, so that there are a few more of those that depend on who is faster.
  */
 final class KernelCounts {
-  private static final long ATTACH_MILLIS = 400;
+  private static final long ATTACH_SECONDS = 20;
+  private static final long LOOK_MILLIS = 5;
+
+  /** From having its counters to counting. */
+  private static final long ENABLE_MILLIS = 100;
+
   private static final long STOP_SECONDS = 10;
   private static final int MINOR_FAULTS = 7;
   private static final int MAJOR_FAULTS = 9;
@@ -170,7 +176,31 @@ final class KernelCounts {
               .redirectOutput(ProcessBuilder.Redirect.DISCARD)
               .redirectError(ProcessBuilder.Redirect.DISCARD)
               .start();
-      Thread.sleep(ATTACH_MILLIS);
+      long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(ATTACH_SECONDS);
+      while (process.isAlive() && !isAttached(pid) && System.nanoTime() < deadline) {
+        Thread.sleep(LOOK_MILLIS);
+      }
+      Thread.sleep(ENABLE_MILLIS);
+    }
+
+    private boolean isAttached(long pid) throws IOException {
+      if (counter == Tool.STRACE) {
+        return Files.readAllLines(Path.of("/proc/" + pid + "/status")).stream()
+            .anyMatch(line -> line.matches("TracerPid:\\s*[1-9].*"));
+      }
+      try (Stream<Path> open = Files.list(Path.of("/proc/" + process.pid() + "/fd"))) {
+        return open.filter(Tracing::isCounter).count() > TRANSFERS.size();
+      } catch (IOException | UncheckedIOException e) {
+        return false; // it has ended
+      }
+    }
+
+    private static boolean isCounter(Path descriptor) {
+      try {
+        return Files.readSymbolicLink(descriptor).toString().contains("perf_event");
+      } catch (IOException e) {
+        return false; // closed meanwhile
+      }
     }
 
     /** Ends it; what there was. */

@@ -13,10 +13,8 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-@Timeout(60)
 class AgentProcessTest {
   /** Answers everything but a request that says hang, or die. */
   private static final String SCRIPT =
@@ -24,16 +22,20 @@ class AgentProcessTest {
           + " case $line in *hang*) exec sleep 100;; *die*) exit 3;; *) echo '{\"done\":true}';;"
           + " esac; done";
 
+  private static final long HANGS_SECONDS = 3;
+  private static final long PATIENT_SECONDS = 60;
+
   @TempDir Path folder;
 
-  private AgentProcess start(String script) throws Exception {
+  private AgentProcess start(long answerSeconds) throws Exception {
     File log = folder.resolve("log").toFile();
-    return new AgentProcess(new Launch("the agent", List.of("sh", "-c", script), Map.of(), log, 1));
+    return new AgentProcess(
+        new Launch("the agent", List.of("sh", "-c", SCRIPT), Map.of(), log, answerSeconds));
   }
 
   @Test
   void shouldEndAnAgentThatHangsAndStartItAnew() throws Exception {
-    try (AgentProcess agent = start(SCRIPT)) {
+    try (AgentProcess agent = start(HANGS_SECONDS)) {
       String first = agent.place("place");
       AgentException hung = assertThrows(AgentException.class, () -> agent.ask("hang"));
       assertTrue(hung.isHung());
@@ -46,7 +48,7 @@ class AgentProcessTest {
 
   @Test
   void shouldSayHowAnAgentHasEnded() throws Exception {
-    try (AgentProcess agent = start(SCRIPT)) {
+    try (AgentProcess agent = start(PATIENT_SECONDS)) {
       AgentException ended = assertThrows(AgentException.class, () -> agent.ask("die"));
       assertFalse(ended.isHung());
       assertEquals("the agent has ended, exit=3", ended.getMessage());
@@ -55,7 +57,7 @@ class AgentProcessTest {
 
   @Test
   void shouldGiveUpOnAnAgentThatEndsAgainAndAgain() throws Exception {
-    try (AgentProcess agent = start(SCRIPT)) {
+    try (AgentProcess agent = start(PATIENT_SECONDS)) {
       AgentException last = null;
       for (int i = 0; i < 10; i++) {
         last = assertThrows(AgentException.class, () -> agent.ask("die"));

@@ -15,14 +15,12 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 class ComparisonTest {
   @TempDir Path folder;
 
   @Test
-  @Timeout(180)
   void shouldMeasureWithRealProcessesAndReport() throws Exception {
     List<String> progress = new ArrayList<>();
     Comparison comparison =

@@ -47,7 +47,7 @@ class CreditTest {
     // Resident data that is freed wakes nobody for good.
     credit.giveBack(0);
     credit.giveBack(80);
-    assertTrue(waiting.get(20, TimeUnit.SECONDS));
+    assertTrue(waiting.get(60, TimeUnit.SECONDS));
   }
 
   @Test
@@ -56,7 +56,7 @@ class CreditTest {
     assertTrue(credit.admit(80));
     CompletableFuture<Boolean> waiting = CompletableFuture.supplyAsync(() -> credit.admit(80));
     credit.close();
-    assertFalse(waiting.get(20, TimeUnit.SECONDS));
+    assertFalse(waiting.get(60, TimeUnit.SECONDS));
     credit.giveBack(80);
     credit.close();
     assertTrue(budget.tryTake(1000), "everything came back exactly once");

@@ -53,7 +53,7 @@ public final class ChildProcess implements AutoCloseable {
   /** kill -9. */
   public void kill() throws InterruptedException {
     process.destroyForcibly();
-    if (!process.waitFor(20, TimeUnit.SECONDS)) {
+    if (!process.waitFor(60, TimeUnit.SECONDS)) {
       throw new AssertionError("the child does not die");
     }
   }

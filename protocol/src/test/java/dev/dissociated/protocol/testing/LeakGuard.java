@@ -5,6 +5,9 @@ import static org.junit.jupiter.api.Assertions.fail;
 import dev.dissociated.protocol.transport.WarmMemory;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -20,12 +23,28 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 
 /**
  * Fails a test that leaves more threads, descriptors, mappings or memory of bodies behind than it
- * found. What other threads are still giving back is waited for, up to five seconds.
+ * found. What other threads are still giving back is waited for, up to half a minute.
  */
 public final class LeakGuard implements BeforeEachCallback, AfterEachCallback {
   private static final ExtensionContext.Namespace NAMESPACE =
       ExtensionContext.Namespace.create(LeakGuard.class);
-  private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(5);
+  private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(30);
+
+  static {
+    letTheJvmHaveItsDescriptor();
+  }
+
+  /** A JVM opens a descriptor of its own when it first closes a socket, and keeps it. */
+  private static void letTheJvmHaveItsDescriptor() {
+    try (ServerSocket server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+        Socket client = new Socket(server.getInetAddress(), server.getLocalPort());
+        Socket accepted = server.accept()) {
+      client.getOutputStream().write(1);
+      accepted.getInputStream().read();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
 
   /** One for the process, however many streams there are. */
   private static final String SHARED_THREAD = "dissociated-liveness";

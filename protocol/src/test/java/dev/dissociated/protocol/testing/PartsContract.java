@@ -51,7 +51,8 @@ import org.junit.jupiter.api.extension.ExtendWith;
 @ExtendWith(LeakGuard.class)
 public abstract class PartsContract {
   private static final long MEMORY = 64L << 20;
-  private static final Duration CLAIM = Duration.ofSeconds(1);
+  private static final Duration CLAIM = Duration.ofMinutes(1);
+  private static final Duration SHORT_CLAIM = Duration.ofSeconds(1);
   private static final int ROWS = 3000;
   private static final int LONG_COMMENT = 144 << 10;
 
@@ -71,7 +72,11 @@ public abstract class PartsContract {
 
   @BeforeEach
   void start() {
-    StreamLimits limits = new StreamLimits(1 << 20, 4 << 20, Duration.ofMillis(400), CLAIM);
+    start(CLAIM);
+  }
+
+  private void start(Duration claim) {
+    StreamLimits limits = new StreamLimits(1 << 20, 4 << 20, Duration.ofMillis(400), claim);
     server =
         new StreamServer(
             (ticket, client) -> Optional.ofNullable(replayable.get(text(ticket))),
@@ -258,7 +263,15 @@ public abstract class PartsContract {
       long bodies = listener.referenceLocations().get(1).wantData().orElseThrow();
       connection.sendTagged(bodies, ByteBuffer.wrap(ticket("once")));
       connection.flush();
-      StreamHarness.waitUntil("it is refused", () -> server.streams().isEmpty());
+      RecordingHandler handler = new RecordingHandler();
+      assertThrows(
+          DissociatedException.class,
+          () -> {
+            while (true) { // it is refused, which ends the connection
+              connection.poll(handler, TimeUnit.SECONDS.toNanos(1));
+            }
+          });
+      StreamHarness.waitUntil("nothing waits", () -> server.streams().isEmpty());
       assertEquals(0, made.get());
     } finally {
       close(connection);
@@ -267,13 +280,16 @@ public abstract class PartsContract {
 
   @Test
   void shouldCloseAHalfThatNobodyCompletes() {
+    listener.close();
+    server.close();
+    start(SHORT_CLAIM);
     once.put("once", source(AllTypes.fields(), List.of()));
     MetadataConnection half = new MetadataConnection(connect(0), ticket("once"));
     try (half) {
       assertThrows(
           DissociatedException.class,
           () -> {
-            for (long end = System.nanoTime() + 20_000_000_000L; System.nanoTime() < end; ) {
+            for (long end = System.nanoTime() + 60_000_000_000L; System.nanoTime() < end; ) {
               half.await(message -> {});
             }
           });
@@ -344,7 +360,6 @@ public abstract class PartsContract {
     once.put("fails once", failing);
     for (String name : List.of("fails", "fails once")) {
       try (DissociatedReader reader = open(name)) {
-        long started = System.nanoTime();
         assertThrows(
             DissociatedException.class,
             () -> {
@@ -352,7 +367,6 @@ public abstract class PartsContract {
                 // until it fails
               }
             });
-        assertTrue(System.nanoTime() - started < TimeUnit.SECONDS.toNanos(20));
       }
     }
     roots.forEach(VectorSchemaRoot::close);

@@ -34,7 +34,7 @@ public final class RecordingHandler implements MessageHandler {
   /** The end. */
   public record Closed(DissociatedException cause) implements Event {}
 
-  private static final long PATIENCE_SECONDS = 20;
+  private static final long PATIENCE_SECONDS = 60;
 
   private final BufferAllocator allocator;
   private final long fromLength;

@@ -38,6 +38,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
 import java.util.stream.Stream;
 import org.apache.arrow.compression.CommonsCompressionFactory;
 import org.apache.arrow.vector.BigIntVector;
@@ -71,6 +72,10 @@ public abstract class StreamContract {
   private static final int MANY = 1000;
   private static final int BATCHES = 50;
   private static final int LARGE_ROWS = 16 << 10;
+
+  /** Longer than a client is waited for that frees nothing. */
+  private static final long SILENT_MILLIS = 700;
+
   private static final Field NUMBER =
       new Field("n", FieldType.nullable(new ArrowType.Int(64, true)), null);
 
@@ -109,7 +114,7 @@ public abstract class StreamContract {
   void stop() throws Exception {
     harness.close();
     threads.shutdownNow();
-    assertTrue(threads.awaitTermination(20, TimeUnit.SECONDS), "threads still run");
+    assertTrue(threads.awaitTermination(60, TimeUnit.SECONDS), "threads still run");
   }
 
   // ---- data for most tests: batch i holds the numbers from i on
@@ -482,7 +487,7 @@ public abstract class StreamContract {
         threads.submit(
             () ->
                 promise
-                    .await(Duration.ofSeconds(20))
+                    .await(Duration.ofSeconds(60))
                     .run(numberSource(BATCHES, LARGE_ROWS, Lifetime.RETAINED)));
     try (DissociatedReader reader =
         harness.open(promise.token(), Optional.of(pipe), Validation.NONE)) {
@@ -495,7 +500,7 @@ public abstract class StreamContract {
       StreamHarness.waitUntil(
           "what was read is free", () -> lendsInPlace() == harness.status().leases() > 0);
     }
-    producer.get(20, TimeUnit.SECONDS);
+    producer.get(60, TimeUnit.SECONDS);
   }
 
   @Test
@@ -507,13 +512,13 @@ public abstract class StreamContract {
         threads.submit(
             () ->
                 promise
-                    .await(Duration.ofSeconds(20))
+                    .await(Duration.ofSeconds(60))
                     .run(numberSource(100_000, 100, Lifetime.RETAINED)));
     DissociatedReader reader = harness.open(promise.token(), Optional.of(pipe), Validation.NONE);
     assertTrue(reader.loadNextBatch());
     try (BigIntVector kept = keep(reader)) {
       reader.close();
-      Exception stopped = assertThrows(Exception.class, () -> producer.get(20, TimeUnit.SECONDS));
+      Exception stopped = assertThrows(Exception.class, () -> producer.get(60, TimeUnit.SECONDS));
       assertEquals(Code.CANCELLED, ((DissociatedException) stopped.getCause()).code());
       assertNumbers(kept, 0, 100);
       assertEquals(1, reader.outstanding());
@@ -526,7 +531,7 @@ public abstract class StreamContract {
     PendingStream promise = harness.promise("dead", Optional.of(pipe));
     DissociatedReader reader = harness.open(promise.token(), Optional.of(pipe), Validation.NONE);
     promise
-        .await(Duration.ofSeconds(20))
+        .await(Duration.ofSeconds(60))
         .fail(new DissociatedException(Code.RESOURCE_EXHAUSTED, "full"));
     DissociatedException told = failureOf(reader);
     assertEquals(Code.RESOURCE_EXHAUSTED, told.code());
@@ -571,7 +576,7 @@ public abstract class StreamContract {
               Messages.batch(out, root, Lifetime.RETAINED);
             }
             out.flush();
-            assertTrue(read.await(20, TimeUnit.SECONDS));
+            assertTrue(read.await(60, TimeUnit.SECONDS));
           });
       DissociatedReader reader = harness.open("twice");
       List<BigIntVector> kept = new ArrayList<>();
@@ -673,7 +678,7 @@ public abstract class StreamContract {
               }));
     }
     for (Future<?> client : clients) {
-      client.get(30, TimeUnit.SECONDS);
+      client.get(60, TimeUnit.SECONDS);
     }
   }
 
@@ -715,14 +720,14 @@ public abstract class StreamContract {
     harness.serve(
         "slow",
         out -> {
-          Thread.sleep(2_500);
+          Thread.sleep(SILENT_MILLIS);
           Messages.schema(out, List.of(NUMBER));
-          Thread.sleep(2_500);
+          Thread.sleep(SILENT_MILLIS);
           try (VectorSchemaRoot root = numbers(0, 10)) {
             Messages.batch(out, root, Lifetime.RETAINED);
           }
           out.flush();
-          Thread.sleep(2_500);
+          Thread.sleep(SILENT_MILLIS);
         });
     try (DissociatedReader reader = harness.open("slow")) {
       assertAllNumbers(reader, 1, 10);
@@ -748,11 +753,11 @@ public abstract class StreamContract {
               });
           for (int i = 0; i < 200; i++) {
             synchronized (lock) {
-              long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+              long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
               while (!out.isReady()) {
                 wasFull.set(true);
                 assertTrue(System.nanoTime() < deadline, "never became ready");
-                lock.wait(20_000);
+                lock.wait(60_000);
               }
             }
             try (VectorSchemaRoot root = numbers(i, LARGE_ROWS)) {
@@ -825,7 +830,7 @@ public abstract class StreamContract {
       }
     }
     for (Future<?> release : releases) {
-      release.get(20, TimeUnit.SECONDS);
+      release.get(60, TimeUnit.SECONDS);
     }
   }
 
@@ -864,7 +869,7 @@ public abstract class StreamContract {
           }
         });
     DissociatedReader reader = harness.open("endless");
-    assertTrue(started.await(20, TimeUnit.SECONDS));
+    assertTrue(started.await(60, TimeUnit.SECONDS));
     reader.close();
     StreamHarness.waitUntil("the end", () -> harness.server().streams().isEmpty());
     StreamHarness.waitUntil("production stops", () -> running.get() == 0);
@@ -899,7 +904,7 @@ public abstract class StreamContract {
         out -> {
           Messages.schema(out, List.of(NUMBER));
           out.flush();
-          assertTrue(go.await(20, TimeUnit.SECONDS));
+          assertTrue(go.await(60, TimeUnit.SECONDS));
         });
     DissociatedReader reader = harness.open("numbers");
     assertTrue(reader.loadNextBatch());
@@ -1023,7 +1028,7 @@ public abstract class StreamContract {
         out -> {
           numberSource(2, 100, Lifetime.RETAINED).produce(out);
           out.flush();
-          go.await(20, TimeUnit.SECONDS);
+          go.await(60, TimeUnit.SECONDS);
         });
     DissociatedReader reader = harness.open("half");
     assertTrue(reader.loadNextBatch());
@@ -1034,7 +1039,7 @@ public abstract class StreamContract {
     assertTrue(told.getMessage().contains("incomplete"), told.getMessage());
     go.countDown();
     reader.close();
-    closing.get(20, TimeUnit.SECONDS);
+    closing.get(60, TimeUnit.SECONDS);
   }
 
   @Test
@@ -1068,10 +1073,10 @@ public abstract class StreamContract {
     Future<?> producer =
         threads.submit(
             () ->
-                promise.await(Duration.ofSeconds(20)).run(numberSource(1, 10, Lifetime.TRANSIENT)));
+                promise.await(Duration.ofSeconds(60)).run(numberSource(1, 10, Lifetime.TRANSIENT)));
     DissociatedReader first = harness.open(promise.token(), Optional.empty(), Validation.NONE);
     assertAllNumbers(first, 1, 10);
-    producer.get(20, TimeUnit.SECONDS);
+    producer.get(60, TimeUnit.SECONDS);
     DissociatedReader second = harness.open(promise.token(), Optional.empty(), Validation.NONE);
     assertEquals(Code.NOT_FOUND, failureOf(second).code());
   }
@@ -1081,7 +1086,7 @@ public abstract class StreamContract {
     PendingStream promise = harness.promise("withdrawn", Optional.empty());
     promise.close();
     DissociatedException refused =
-        assertThrows(DissociatedException.class, () -> promise.await(Duration.ofSeconds(20)));
+        assertThrows(DissociatedException.class, () -> promise.await(Duration.ofSeconds(60)));
     assertEquals(Code.CANCELLED, refused.code());
     DissociatedReader reader = harness.open(promise.token(), Optional.empty(), Validation.NONE);
     assertEquals(Code.NOT_FOUND, failureOf(reader).code());
@@ -1104,11 +1109,25 @@ public abstract class StreamContract {
     try (StreamHarness strict = new StreamHarness(transport(), options(MEMORY), impatient, 0)) {
       PendingStream promise = strict.promise("expiring", Optional.empty());
       DissociatedException expired =
-          assertThrows(DissociatedException.class, () -> promise.await(Duration.ofSeconds(20)));
+          assertThrows(DissociatedException.class, () -> promise.await(Duration.ofSeconds(60)));
       assertEquals(Code.CANCELLED, expired.code());
-      DissociatedReader late = strict.open(promise.token(), Optional.empty(), Validation.NONE);
-      assertEquals(Code.NOT_FOUND, failureOf(late).code());
-      assertEquals(Code.TIMED_OUT, pollToTheEnd(strict.connect()).code());
+      Code late = Code.TIMED_OUT;
+      while (late == Code.TIMED_OUT) { // the request itself may come too late on a busy machine
+        late =
+            codeOf(
+                () -> failureOf(strict.open(promise.token(), Optional.empty(), Validation.NONE)));
+      }
+      assertEquals(Code.NOT_FOUND, late);
+      assertEquals(Code.TIMED_OUT, codeOf(() -> pollToTheEnd(strict.connect())));
+    }
+  }
+
+  /** How it ends, be it that a connection ends while it is made. */
+  private static Code codeOf(Supplier<DissociatedException> attempt) {
+    try {
+      return attempt.get().code();
+    } catch (DissociatedException e) {
+      return e.code();
     }
   }
 
@@ -1118,9 +1137,9 @@ public abstract class StreamContract {
       PendingStream promise = harness.promise("race", Optional.empty());
       CompletableFuture<Void> closing = CompletableFuture.runAsync(promise::close, threads);
       DissociatedReader reader = harness.open(promise.token(), Optional.empty(), Validation.NONE);
-      closing.get(20, TimeUnit.SECONDS);
+      closing.get(60, TimeUnit.SECONDS);
       try {
-        promise.await(Duration.ofSeconds(20)).run(numberSource(1, 10, Lifetime.TRANSIENT));
+        promise.await(Duration.ofSeconds(60)).run(numberSource(1, 10, Lifetime.TRANSIENT));
         assertAllNumbers(reader, 1, 10);
       } catch (DissociatedException withdrawn) {
         assertEquals(Code.CANCELLED, withdrawn.code());
@@ -1147,7 +1166,7 @@ public abstract class StreamContract {
       Connection client = harness.connect();
       client.sendTagged(client.wantDataTag(), ByteBuffer.wrap(ticket("endless")));
       client.flush();
-      assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(20)));
+      assertTrue(client.poll(new RecordingHandler(), TimeUnit.SECONDS.toNanos(60)));
       client.sendTagged(client.wantDataTag(), ByteBuffer.wrap(ticket("endless")));
       client.flush();
       assertEquals(Code.PROTOCOL_VIOLATION, pollToTheEnd(client).code(), "round " + i);
@@ -1184,7 +1203,7 @@ public abstract class StreamContract {
     return assertThrows(
         DissociatedException.class,
         () -> {
-          long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+          long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
           while (System.nanoTime() < deadline) {
             client.poll(handler, TimeUnit.MILLISECONDS.toNanos(50));
           }

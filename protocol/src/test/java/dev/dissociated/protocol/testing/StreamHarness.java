@@ -34,7 +34,7 @@ public final class StreamHarness implements AutoCloseable {
   public static final StreamLimits LIMITS =
       new StreamLimits(1 << 20, 4 << 20, Duration.ofMillis(400), Duration.ofSeconds(30));
 
-  private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(20);
+  private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(60);
 
   private final BufferAllocator serverMemory = new RootAllocator();
   private final BufferAllocator clientMemory = new RootAllocator();
@@ -125,7 +125,7 @@ public final class StreamHarness implements AutoCloseable {
   public static void waitUntil(String what, BooleanSupplier done) {
     long deadline = System.nanoTime() + PATIENCE_NANOS;
     while (!done.getAsBoolean()) {
-      assertTrue(System.nanoTime() < deadline, () -> "not within 20 s: " + what);
+      assertTrue(System.nanoTime() < deadline, () -> "not within 60 s: " + what);
       try {
         Thread.sleep(2);
       } catch (InterruptedException e) {

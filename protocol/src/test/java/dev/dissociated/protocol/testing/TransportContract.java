@@ -54,8 +54,8 @@ import org.junit.jupiter.api.extension.ExtendWith;
 /** What every transport must do. A transport's module extends it and says how to listen. */
 @ExtendWith(LeakGuard.class)
 public abstract class TransportContract {
-  private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(20);
-  private static final long SLICE_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
+  private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(60);
+  private static final long SLICE_NANOS = TimeUnit.MILLISECONDS.toNanos(60);
   private static final long MEMORY = 64L << 20;
   private static final int CHUNK = 64 << 10;
   private static final int CHUNKS = 1024;
@@ -82,6 +82,11 @@ public abstract class TransportContract {
 
   /** Whether memory that the transport did not allocate can be read by peers in place. */
   protected abstract boolean exportsAnyMemory();
+
+  /** How many connections are many; a transport for which each is dear says less. */
+  protected int many() {
+    return 200;
+  }
 
   /** Whether this listener lends memory at all; where not, every body travels. */
   protected boolean lendsMemory() {
@@ -115,7 +120,7 @@ public abstract class TransportContract {
     }
     listeners.forEach(Listener::close);
     threads.shutdownNow();
-    assertTrue(threads.awaitTermination(20, TimeUnit.SECONDS), "threads still run");
+    assertTrue(threads.awaitTermination(60, TimeUnit.SECONDS), "threads still run");
     allocator.close();
   }
 
@@ -127,7 +132,7 @@ public abstract class TransportContract {
 
   private Accepted accepted() {
     try {
-      Accepted next = accepted.poll(20, TimeUnit.SECONDS);
+      Accepted next = accepted.poll(60, TimeUnit.SECONDS);
       assertNotNull(next, "nothing was accepted");
       return next;
     } catch (InterruptedException e) {
@@ -147,7 +152,7 @@ public abstract class TransportContract {
   private static void pollUntil(Connection client, MessageHandler handler, BooleanSupplier done) {
     long deadline = System.nanoTime() + PATIENCE_NANOS;
     while (!done.getAsBoolean()) {
-      assertTrue(System.nanoTime() < deadline, "not within 20 s");
+      assertTrue(System.nanoTime() < deadline, "not within 60 s");
       client.poll(handler, SLICE_NANOS);
     }
   }
@@ -159,7 +164,7 @@ public abstract class TransportContract {
   private static void waitUntil(BooleanSupplier done) {
     long deadline = System.nanoTime() + PATIENCE_NANOS;
     while (!done.getAsBoolean()) {
-      assertTrue(System.nanoTime() < deadline, "not within 20 s");
+      assertTrue(System.nanoTime() < deadline, "not within 60 s");
       try {
         Thread.sleep(5);
       } catch (InterruptedException e) {
@@ -281,7 +286,7 @@ public abstract class TransportContract {
               });
       RecordingHandler handler = new RecordingHandler(allocator, 1);
       pollUntil(client, handler, () -> handler.events().size() == 1);
-      sent.get(20, TimeUnit.SECONDS);
+      sent.get(60, TimeUnit.SECONDS);
       Tagged got = handler.events(Tagged.class).get(0);
       assertTrue(got.inMemory());
       assertArrayEquals(expected, got.bytes());
@@ -324,7 +329,7 @@ public abstract class TransportContract {
     RecordingHandler atClient = new RecordingHandler();
     pollUntil(client, atClient, () -> atClient.events().size() == each * senders / 2);
     for (Future<?> sender : running) {
-      sender.get(20, TimeUnit.SECONDS);
+      sender.get(60, TimeUnit.SECONDS);
     }
     for (long tag = 0; tag < senders; tag += 2) {
       long wanted = tag;
@@ -364,6 +369,7 @@ public abstract class TransportContract {
     Connection server = accepted().connection();
     AtomicInteger sent = new AtomicInteger();
     Future<?> sender = threads.submit(() -> sendChunks(server, sent));
+    waitUntil(() -> sent.get() > 0);
     int before = -1;
     while (before != sent.get()) {
       before = sent.get();
@@ -373,7 +379,7 @@ public abstract class TransportContract {
     AtomicInteger received = new AtomicInteger();
     MessageHandler counter = counting(received);
     pollUntil(client, counter, () -> received.get() == CHUNKS);
-    sender.get(20, TimeUnit.SECONDS);
+    sender.get(60, TimeUnit.SECONDS);
   }
 
   private static void sendChunks(Connection connection, AtomicInteger sent) {
@@ -423,7 +429,7 @@ public abstract class TransportContract {
     Future<DissociatedException> sender = threads.submit(() -> sendUntilRefused(server, sent));
     waitUntil(() -> sent.get() > 0);
     client.close();
-    assertEquals(Code.UNAVAILABLE, sender.get(20, TimeUnit.SECONDS).code());
+    assertEquals(Code.UNAVAILABLE, sender.get(60, TimeUnit.SECONDS).code());
   }
 
   @Test
@@ -435,7 +441,7 @@ public abstract class TransportContract {
         threads.submit(() -> sendUntilRefused(server.connection(), sent));
     waitUntil(() -> sent.get() > 0);
     client.stopReceiving();
-    DissociatedException why = sender.get(20, TimeUnit.SECONDS);
+    DissociatedException why = sender.get(60, TimeUnit.SECONDS);
     assertEquals(Code.CANCELLED, why.code(), why::toString);
     assertThrows(DissociatedException.class, () -> server.connection().send(buffer("x")));
     for (int i = 0; i < 100; i++) {
@@ -725,7 +731,7 @@ public abstract class TransportContract {
 
   @Test
   void shouldServeManyConnections() {
-    int count = 200;
+    int count = many();
     Function<Integer, ByteBuffer> payload = i -> ByteBuffer.allocate(4).putInt(0, i);
     for (int i = 0; i < count; i++) {
       Connection client = connect();
@@ -755,7 +761,7 @@ public abstract class TransportContract {
       CompletableFuture<Void> one =
           CompletableFuture.runAsync(() -> server.connection().close(), threads);
       client.close();
-      one.get(20, TimeUnit.SECONDS);
+      one.get(60, TimeUnit.SECONDS);
       server.handler().awaitClosed();
       assertEquals(1, server.handler().events(Closed.class).size());
     }

@@ -22,7 +22,7 @@ import java.util.concurrent.TimeUnit;
 final class Program implements AutoCloseable {
   private static final Path EXAMPLES =
       Path.of(System.getProperty("project.root", "../..")).resolve("examples");
-  private static final long PATIENCE_SECONDS = 40;
+  private static final long PATIENCE_SECONDS = 120;
   private static final String END = "\0end";
 
   private final Process process;

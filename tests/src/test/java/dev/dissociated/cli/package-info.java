@@ -1,0 +1,2 @@
+/** Commands of the program without a process for each. */
+package dev.dissociated.cli;
