@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Outcome]]:
-    """The command in this process, which need not start: tests of the process itself use ``run``."""
+    """The command in this process; what is a matter of the process itself uses ``run``."""
     handler = signal.getsignal(signal.SIGTERM)
 
     def called(*arguments: str) -> Outcome:
