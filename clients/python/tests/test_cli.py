@@ -6,17 +6,15 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import data
 import pyarrow as pa
 import pytest
-from conftest import LONGEST, ServerProcess, wait_until
+from conftest import LONGEST, ServerProcess
 
 import dissociated
-from dissociated.__main__ import main
 
 REPORT = {
     "name", "via", "metadata", "batches", "rows", "bytes", "body_types", "server_copied_bytes",
@@ -32,28 +30,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=LONGEST,
         check=False,
     )
-
-
-class Outcome(NamedTuple):
-    code: object
-    out: str
-    err: str
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Outcome]]:
-    """The command in this process, which need not start: tests of the process itself use ``run``."""
-    handler = signal.getsignal(signal.SIGTERM)
-
-    def called(*arguments: str) -> Outcome:
-        try:
-            code: object = main(arguments)
-        except SystemExit as e:
-            code = e.code
-        return Outcome(code, *capsys.readouterr())
-
-    yield called
-    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture(scope="module")
@@ -91,18 +67,13 @@ def test_says_where_it_listens(served: ServerProcess) -> None:
 @pytest.mark.parametrize("via", ["shm", "flight", "auto"])
 @pytest.mark.parametrize("metadata", ["flight", "inline"])
 def test_gets_a_stream_into_a_file(
-    call: Callable[..., Outcome],
-    served: ServerProcess,
-    tmp_path: Path,
-    name: str,
-    via: str,
-    metadata: str,
+    served: ServerProcess, tmp_path: Path, name: str, via: str, metadata: str
 ) -> None:
     output = tmp_path / "out.arrow"
     options = ("--via", via, "--metadata", metadata, "--output", str(output), "--json")
-    done = call("get", served.uri, name, *options)
-    assert done.code == 0, done.err
-    report = json.loads(done.out)
+    done = run("get", served.uri, name, *options)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
     assert set(report) == REPORT
     assert report["name"] == name and report["rows"] == 100_000
     assert report["via"] == ("flight" if via == "flight" else "shm")
@@ -123,15 +94,13 @@ def test_gets_by_socket_ticket_and_to_stdout(served: ServerProcess) -> None:
     assert pa.ipc.open_stream(done.stdout).read_all().equals(data.numbers())
 
 
-def test_lists_and_tells(call: Callable[..., Outcome], served: ServerProcess) -> None:
+def test_lists_and_tells(served: ServerProcess) -> None:
     for target in (served.uri, served.socket):
-        names = [json.loads(x)["name"] for x in call("list", target, "--json").out.splitlines()]
+        names = [json.loads(x)["name"] for x in run("list", target, "--json").stdout.splitlines()]
         assert {"n", "s"} <= set(names)
-        # Those who asked before may only just be leaving.
-        assert wait_until(lambda: not served.stat()["streams"])
-        assert json.loads(call("stat", target, "--json").out)["streams"] == []
-        assert call("list", target).code == 0
-        assert call("stat", target).code == 0
+        assert json.loads(run("stat", target, "--json").stdout)["streams"] == []
+        assert run("list", target).returncode == 0
+        assert run("stat", target).returncode == 0
 
 
 def test_writes_a_stream_where_a_file_cannot_hold_the_dictionaries(
@@ -167,26 +136,15 @@ def test_writes_a_stream_where_a_file_cannot_hold_the_dictionaries(
         (2, ("unknown",)),
     ],
 )
-def test_fails_with_one_line(
-    call: Callable[..., Outcome], served: ServerProcess, code: int, arguments: tuple[str, ...]
-) -> None:
+def test_fails_with_one_line(served: ServerProcess, code: int, arguments: tuple[str, ...]) -> None:
     filled = [a.format(uri=served.uri, socket=served.socket) for a in arguments]
-    done = call(*filled)
-    assert done.code == code, done.err
-    assert done.out == ""
-    assert "Traceback" not in done.err
-    if done.err.startswith("dissociated:"):
-        assert done.err.count("\n") == 1
-        assert "code=" in done.err
-
-
-def test_the_process_fails_with_one_line_and_a_code(served: ServerProcess) -> None:
-    done = run("get", served.uri, "no such name")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("dissociated: ") and done.stderr.count("\n") == 1
-    done = run("get", served.uri, "n", "--via", "pigeon")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "usage:" in done.stderr and "Traceback" not in done.stderr
+    done = run(*filled)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    if done.stderr.startswith("dissociated:"):
+        assert done.stderr.count("\n") == 1
+        assert "code=" in done.stderr
 
 
 def test_terminated_while_reading_it_ends_well(server: ServerProcess) -> None:

@@ -140,7 +140,7 @@ def test_refuses_a_second_request_and_descriptors(server: ServerProcess) -> None
 
 
 def test_a_refusal_is_the_last_that_a_client_hears(server: ServerProcess) -> None:
-    """Also when its stream is just being sent: often, since it depends on which thread is faster."""
+    """Also while its stream is sent: often, since it depends on which thread is faster."""
     for attempt in range(100):
         connection, hello = connect_raw(server)
         with connection:

@@ -78,7 +78,8 @@ final class Program implements AutoCloseable {
     List<String> command = new ArrayList<>(place.prefix());
     command.addAll(javaCommand(main));
     if (main.equals(COMMAND)) {
-      command.add(1, "-XX:TieredStopAtLevel=1"); // halves what it takes to start and end
+      // Halves what it takes to start and end.
+      command.add(place.prefix().size() + 1, "-XX:TieredStopAtLevel=1");
     }
     command.addAll(List.of(words));
     return new Program(command, place.environment(), listens);
