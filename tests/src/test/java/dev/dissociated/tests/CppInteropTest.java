@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -25,6 +26,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** Java and the C++ peer, which was written from the specification and speaks as the reference. */
 @RequiresUcx
 @RequiresCpp
+@Tag("slow")
 class CppInteropTest {
   private static final String SHARED = "sm,tcp,self";
   private static final String FREE_PORT = "grpc://127.0.0.1:0";

@@ -21,6 +21,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** A server and its consumer on hosts of their own, over a network that is not always there. */
 @RequiresUcx
+@Tag("slow")
 class TwoHostsTest {
   private static final String LIMIT = String.valueOf(64 << 20);
   // Silence and questions of TCP, 25 seconds; a send that stalls would take minutes.

@@ -14,6 +14,7 @@ import org.junit.jupiter.params.provider.ValueSource;
  * that end holds: little, however long the stream is, and whether or not it is read.
  */
 @RequiresUcx
+@Tag("slow")
 class UcxMemoryTest {
   private static final String LIMIT = String.valueOf(64 << 20);
   private static final String HOST = "127.0.0.1";

@@ -10,6 +10,7 @@ import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
 import java.nio.ByteBuffer;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -17,6 +18,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** Many connections, one after another: nothing of them may stay. */
 @RequiresUcx
 @ExtendWith(LeakGuard.class)
+@Tag("slow")
 class UcxChurnTest {
   private static final int CONNECTIONS = 400;
   private static final int WARM = 100;

@@ -23,6 +23,7 @@ import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -30,6 +31,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 /** Strangers who connect to the port all the time and speak no UCX, beside clients who do. */
 @RequiresUcx
 @ExtendWith(LeakGuard.class)
+@Tag("slow")
 class UcxHammerTest {
   /** Five milliseconds apart: 200 a second, for four seconds. */
   private static final int STRANGERS = 800;
