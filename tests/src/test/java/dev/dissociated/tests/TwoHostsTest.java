@@ -115,7 +115,6 @@ class TwoHostsTest {
   }
 
   @Test
-  @Tag("slow")
   void shouldTellTheClientsOfALinkThatIsCut() throws Exception {
     try (Program server = server()) {
       JsonNode where = server.json();
@@ -163,7 +162,6 @@ class TwoHostsTest {
    * whose stream fills the link.
    */
   @Test
-  @Tag("slow")
   void shouldKeepSilentClientsAndTellTheServerOfALinkThatIsCut() throws Exception {
     try (Program server = server()) {
       JsonNode where = server.json();
