@@ -32,6 +32,8 @@ class Code(enum.IntEnum):
     """A failure of the producer or a defect of this software."""
     CANCELLED = 12
     """One of the two ends stopped the stream on purpose."""
+    ALREADY_EXISTS = 13
+    """Something of that name exists, and names are written once."""
 
     @classmethod
     def of(cls, number: int) -> Code:

@@ -40,7 +40,8 @@ final class FlightErrors {
 
   private static Code code(FlightStatusCode status) {
     return switch (status) {
-      case INVALID_ARGUMENT, ALREADY_EXISTS -> Code.INVALID_ARGUMENT;
+      case INVALID_ARGUMENT -> Code.INVALID_ARGUMENT;
+      case ALREADY_EXISTS -> Code.ALREADY_EXISTS;
       case NOT_FOUND -> Code.NOT_FOUND;
       case TIMED_OUT -> Code.TIMED_OUT;
       case CANCELLED -> Code.CANCELLED;
@@ -64,6 +65,7 @@ final class FlightErrors {
       case RESOURCE_EXHAUSTED -> CallStatus.RESOURCE_EXHAUSTED;
       case UNSUPPORTED -> CallStatus.UNIMPLEMENTED;
       case CANCELLED -> CallStatus.CANCELLED;
+      case ALREADY_EXISTS -> CallStatus.ALREADY_EXISTS;
       case PROTOCOL_VIOLATION, DATA_CORRUPT, INTERNAL -> CallStatus.INTERNAL;
     };
   }

@@ -37,7 +37,9 @@ public final class DissociatedException extends RuntimeException {
     /** A failure of the producer or a defect of this software. */
     INTERNAL(11),
     /** One of the two ends stopped the stream on purpose. */
-    CANCELLED(12);
+    CANCELLED(12),
+    /** Something of that name exists, and names are written once. */
+    ALREADY_EXISTS(13);
 
     private final int number;
 

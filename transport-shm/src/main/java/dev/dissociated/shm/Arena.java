@@ -91,7 +91,7 @@ final class Arena {
     List<Segment> dropped;
     synchronized (lock) {
       segment.shownTo--;
-      dropped = ended(segment.pool);
+      dropped = segment.adopted ? endedAdopted(segment) : ended(segment.pool);
     }
     dropped.forEach(Segment::unmap);
   }
@@ -109,6 +109,54 @@ final class Arena {
       dropped = ended(pool);
     }
     dropped.forEach(Segment::unmap);
+  }
+
+  /** A segment of a client's, counted as the kernel counts it; null when there is no room. */
+  Segment adopt(SegmentPool pool, HandedSegment handed) {
+    long charge = handed.charge();
+    List<Segment> dropped = new ArrayList<>();
+    boolean fits;
+    synchronized (lock) {
+      makeRoom(charge, dropped, true);
+      fits = !closed && charge <= sizes.limit() - reserved;
+      if (fits) {
+        reserved += charge;
+        used += charge;
+      }
+    }
+    dropped.forEach(Segment::unmap);
+    if (!fits) {
+      return null;
+    }
+    try {
+      return Segment.adopt(handed, charge, pool);
+    } catch (DissociatedException e) { // no id is left
+      synchronized (lock) {
+        reserved -= charge;
+        used -= charge;
+      }
+      throw e;
+    }
+  }
+
+  /** The owner of an adopted segment needs it no longer. */
+  void disown(Segment segment) {
+    List<Segment> dropped;
+    synchronized (lock) {
+      segment.disowned = true;
+      used -= segment.charge;
+      dropped = endedAdopted(segment);
+    }
+    dropped.forEach(Segment::unmap);
+  }
+
+  private List<Segment> endedAdopted(Segment segment) {
+    if (!segment.disowned || segment.shownTo > 0 || segment.dropped) {
+      return Collections.emptyList();
+    }
+    segment.dropped = true;
+    reserved -= segment.charge;
+    return List.of(segment);
   }
 
   MemoryUsage usage() {

@@ -2,13 +2,13 @@ package dev.dissociated.shm;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
-import dev.dissociated.protocol.transport.ClientEnd;
 import dev.dissociated.protocol.transport.MessageHandler;
 import dev.dissociated.protocol.transport.Peer;
 import dev.dissociated.protocol.transport.Refusing;
 import dev.dissociated.protocol.transport.RemoteMemory;
 import dev.dissociated.shm.ShmFrame.Hello;
 import dev.dissociated.shm.ShmFrame.Kind;
+import dev.dissociated.shm.ShmFrame.SegmentNotice;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
@@ -18,7 +18,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * The client's end: reads on the caller's thread, and says how the connection ends. What the server
  * says about itself and the memory it shows, the {@link ClientControl} takes.
  */
-final class ClientConnection extends ShmConnection implements ClientEnd {
+final class ClientConnection extends ShmConnection implements GuestClientEnd {
   private static final int SILENT_INTERVALS = 10;
   // A server greets from its poller, which waits for nobody; a loaded machine may still take a
   // while.
@@ -88,6 +88,17 @@ final class ClientConnection extends ShmConnection implements ClientEnd {
   @Override
   public RemoteMemory remoteMemory() {
     return control.memory();
+  }
+
+  @Override
+  public void hand(int id, OwnSegment segment) {
+    writer.sendWithDescriptor(
+        Kind.SEGMENT, new SegmentNotice(id, segment.size()).encode(), segment.descriptor());
+  }
+
+  @Override
+  public void forget(int id) {
+    control.memory().remove(id);
   }
 
   // ---- reading

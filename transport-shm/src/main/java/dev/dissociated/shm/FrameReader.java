@@ -41,7 +41,7 @@ final class FrameReader {
   private static final int NO_DESCRIPTOR = -1;
 
   private final NativeBuffer in;
-  private final boolean expectsDescriptors;
+  private boolean expectsDescriptors;
   private final Control control;
   private final BooleanSupplier over;
   private final SocketMessage message = new SocketMessage();
@@ -59,7 +59,8 @@ final class FrameReader {
   private ByteBuffer collected;
 
   /**
-   * @param expectsDescriptors false for servers: the kernel closes what a client attaches
+   * @param expectsDescriptors false for servers of streams: the kernel closes what a client
+   *     attaches
    * @param over says that the connection has ended meanwhile, or that what follows comes another
    *     way, so that parsing stops
    */
@@ -68,6 +69,11 @@ final class FrameReader {
     this.expectsDescriptors = expectsDescriptors;
     this.control = control;
     this.over = over;
+  }
+
+  /** From the next receive on, descriptors may come with the frames that carry one. */
+  void expectDescriptors() {
+    expectsDescriptors = true;
   }
 
   /** Messages handed to the handler so far. */

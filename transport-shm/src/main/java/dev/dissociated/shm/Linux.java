@@ -29,6 +29,8 @@ final class Linux {
   static final int PROT_READ = 1;
   static final int PROT_WRITE = 2;
   private static final int MAP_SHARED = 1;
+  private static final int MAP_PRIVATE_ANONYMOUS = 0x22;
+  private static final int MAP_FIXED = 0x10;
   private static final int MAP_NORESERVE = 0x4000;
   private static final long MAP_FAILED = -1;
 
@@ -213,6 +215,36 @@ final class Linux {
 
   static void unmap(long address, long size) {
     require(Libc.munmap(address, size), "memory not unmapped, size=" + size);
+  }
+
+  /** Replaces a mapping by a read-only one of another descriptor, in one step. */
+  static void mapReadOnlyOver(int fd, long address, long size) {
+    mapOver(address, size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd);
+  }
+
+  /** Replaces a mapping by nothing: touching it faults, and nobody else gets the addresses. */
+  static void forbid(long address, long size) {
+    mapOver(address, size, 0, MAP_PRIVATE_ANONYMOUS | MAP_NORESERVE, -1);
+  }
+
+  private static void mapOver(long address, long size, int protection, int flags, int fd) {
+    if (Libc.mmap(address, size, protection, flags | MAP_FIXED, fd, 0) != address) {
+      throw failure("memory not mapped again, size=" + size, Native.getLastError());
+    }
+  }
+
+  /** Bytes written to a file, at least one. */
+  static long write(int fd, long address, long length) {
+    while (true) {
+      long written = Libc.write(fd, address, length);
+      if (written > 0) {
+        return written;
+      }
+      int error = failed();
+      if (error != 0) {
+        throw failure("memory file not written, length=" + length, -error);
+      }
+    }
   }
 
   /** Gives every page of a writable mapping memory of its own, in steps. */

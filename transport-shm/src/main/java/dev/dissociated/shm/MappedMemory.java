@@ -55,6 +55,16 @@ final class MappedMemory implements RemoteMemory {
     byId = copy;
   }
 
+  /** Unmaps one segment, in which nothing may be used any more; the id may come again. */
+  synchronized void remove(int id) {
+    Mapping mapping = find(byId, id);
+    if (mapping != null) {
+      last = null;
+      byId = Arrays.stream(byId).filter(other -> other != mapping).toArray(Mapping[]::new);
+      SegmentMappings.close(mapping);
+    }
+  }
+
   @Override
   public long resolve(long address, long length) {
     if (closed) {

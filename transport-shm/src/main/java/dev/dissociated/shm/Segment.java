@@ -1,6 +1,7 @@
 package dev.dissociated.shm;
 
 import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
@@ -17,8 +18,17 @@ final class Segment {
       Linux.F_SEAL_SHRINK | Linux.F_SEAL_GROW | Linux.F_SEAL_FUTURE_WRITE | Linux.F_SEAL_SEAL;
 
   final int id;
-  final long address;
   final long size;
+
+  /** What the kernel counts for it. */
+  final long charge;
+
+  /** Whether a client made it; nothing is ever allocated in such a segment. */
+  final boolean adopted;
+
+  /** 0 for an adopted segment that nobody here has read yet; set before it can be found. */
+  long address;
+
   final SegmentBlocks blocks;
   private final int descriptor;
   private final boolean reserved;
@@ -28,6 +38,7 @@ final class Segment {
   SegmentPool pool;
   int shownTo;
   boolean dropped;
+  boolean disowned;
 
   private Segment(int id, long address, long size, int descriptor, boolean reserved) {
     this.reserved = reserved;
@@ -36,6 +47,36 @@ final class Segment {
     this.size = size;
     this.descriptor = descriptor;
     this.blocks = new SegmentBlocks(size);
+    this.charge = size;
+    this.adopted = false;
+  }
+
+  private Segment(int id, long size, long charge, int descriptor, SegmentPool pool) {
+    this.reserved = false;
+    this.id = id;
+    this.size = size;
+    this.charge = charge;
+    this.descriptor = descriptor;
+    this.blocks = null;
+    this.adopted = true;
+    this.pool = pool;
+  }
+
+  /** Takes over a segment that has been checked. It is not mapped yet. */
+  static Segment adopt(HandedSegment handed, long charge, SegmentPool pool) {
+    return new Segment(SegmentRegistry.newId(), handed.size(), charge, handed.take(), pool);
+  }
+
+  /** Where an adopted segment can be read in this process; mapped when first asked for. */
+  synchronized long mapForReading() {
+    if (unmapped.get()) {
+      throw new DissociatedException(Code.UNAVAILABLE, "segment has gone, id=" + id);
+    }
+    if (address == 0) {
+      address = HugePaging.map(descriptor, size, Linux.PROT_READ);
+      SegmentRegistry.add(this);
+    }
+    return address;
   }
 
   /**
@@ -121,7 +162,9 @@ final class Segment {
     if (unmapped.compareAndSet(false, true)) {
       SegmentRegistry.remove(this);
       synchronized (this) { // not while its pages are joined
-        Linux.unmap(address, size);
+        if (address != 0) {
+          Linux.unmap(address, size);
+        }
       }
       Linux.close(descriptor);
     }

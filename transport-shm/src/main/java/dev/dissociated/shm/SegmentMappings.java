@@ -104,7 +104,9 @@ final class SegmentMappings {
       throw refused(notice, "it is not sealed, seals=" + seals);
     }
     Linux.FileStatus status = Linux.status(descriptor);
-    if ((status.mode() & MODE_TYPE) != MODE_REGULAR || (status.mode() & MODE_OTHERS_WRITE) != 0) {
+    // What is sealed against all writing, others may open as they like.
+    boolean open = (status.mode() & MODE_OTHERS_WRITE) != 0 && (seals & Linux.F_SEAL_WRITE) == 0;
+    if ((status.mode() & MODE_TYPE) != MODE_REGULAR || open) {
       throw refused(notice, "others may write to it, mode=" + Integer.toOctalString(status.mode()));
     }
     if (status.size() != notice.size()) {

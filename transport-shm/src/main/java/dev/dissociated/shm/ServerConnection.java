@@ -5,12 +5,13 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.transport.MessageHandler;
 import dev.dissociated.protocol.transport.Peer;
 import dev.dissociated.protocol.transport.Refusing;
-import dev.dissociated.protocol.transport.ServerEnd;
 import dev.dissociated.shm.ShmFrame.Hello;
 import dev.dissociated.shm.ShmFrame.Kind;
+import dev.dissociated.shm.ShmFrame.SegmentNotice;
 import java.nio.ByteBuffer;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import org.apache.arrow.memory.ArrowBuf;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -19,7 +20,7 @@ import org.slf4j.LoggerFactory;
  * The server's end. The listener's thread reads, ends and disposes of it; other threads send, and
  * ask for the end by noting the reason and waking that thread through the socket.
  */
-final class ServerConnection extends ShmConnection implements ServerEnd {
+final class ServerConnection extends ShmConnection implements GuestEnd {
   private static final Logger LOG = LoggerFactory.getLogger(ServerConnection.class);
   private static final int RECEIVE_CAPACITY = 64 << 10;
 
@@ -38,7 +39,9 @@ final class ServerConnection extends ShmConnection implements ServerEnd {
   private final long heartbeatNanos;
   private final FrameReader reader =
       new FrameReader(RECEIVE_CAPACITY, false, this::control, () -> failed() != null);
-  private MessageHandler handler = Refusing.MESSAGES;
+  private final int user;
+  private final Supplier<FirstMessage.Guests> guests;
+  private FirstMessage handler;
   private boolean watched;
   private boolean wantsWrite;
   private boolean finished;
@@ -58,15 +61,19 @@ final class ServerConnection extends ShmConnection implements ServerEnd {
       Hello hello,
       Arena arena,
       Epoll epoll,
-      ShmOptions options) {
+      ShmOptions options,
+      Supplier<FirstMessage.Guests> guests) {
     super(fd, peer, TimeUnit.MILLISECONDS.toNanos(options.stallMillis()));
     this.ringCapacity = options.ringCapacity();
     this.id = id;
+    this.user = user;
+    this.guests = guests;
     this.hello = hello;
     this.epoll = epoll;
     this.heartbeatNanos = TimeUnit.MILLISECONDS.toNanos(hello.heartbeatMillis());
     this.memory = new ServerMemory(arena, Integer.toUnsignedLong(user), writer);
     writer.neverWaits(Thread.currentThread());
+    take(Refusing.MESSAGES);
   }
 
   // ---- on the listener's thread
@@ -77,9 +84,13 @@ final class ServerConnection extends ShmConnection implements ServerEnd {
     writer.flush();
   }
 
+  private void take(MessageHandler streams) {
+    handler = new FirstMessage(streams, guests, this, reader::expectDescriptors);
+  }
+
   /** Begins to read. */
-  void start(MessageHandler newHandler) {
-    handler = newHandler;
+  void start(MessageHandler streams) {
+    take(streams);
     int fd = socket.enter();
     if (fd >= 0) {
       try {
@@ -111,8 +122,19 @@ final class ServerConnection extends ShmConnection implements ServerEnd {
     if (failed() == null && !mute && now - writer.lastSent() >= heartbeatNanos) {
       heartbeat();
     }
+    if (failed() == null && handler.guest() != null) {
+      guestTick(now);
+    }
     endIfDue();
     watchWrites();
+  }
+
+  private void guestTick(long now) {
+    try {
+      handler.guest().tick(now);
+    } catch (RuntimeException | Error e) {
+      fail(DissociatedException.wrap("guest not served", e));
+    }
   }
 
   boolean finished() {
@@ -208,6 +230,7 @@ final class ServerConnection extends ShmConnection implements ServerEnd {
     switch (kind) {
       case HEARTBEAT -> {}
       case RING -> {
+        closeIfAny(descriptor);
         if (ringCapacity == 0 || ringAsked || payload.hasRemaining()) {
           throw DissociatedException.violation(
               "ring refused: none is offered, or it was asked for before, capacity="
@@ -216,6 +239,14 @@ final class ServerConnection extends ShmConnection implements ServerEnd {
         ringAsked = true;
         writer.wantRing(ringCapacity);
       }
+      case SEGMENT -> {
+        if (handler.guest() == null || descriptor < 0) {
+          closeIfAny(descriptor);
+          throw DissociatedException.violation(
+              "segment refused: no descriptor came with it, or this connection takes none");
+        }
+        handler.guest().handed(handedSegment(payload, descriptor));
+      }
       case ERROR -> {
         failWith(ShmFrame.parseError(payload));
         ending = true;
@@ -223,6 +254,52 @@ final class ServerConnection extends ShmConnection implements ServerEnd {
       default ->
           throw DissociatedException.violation(
               "frame refused: not a client's to send, kind=" + kind);
+    }
+  }
+
+  private static HandedSegment handedSegment(ByteBuffer payload, int descriptor) {
+    try {
+      SegmentNotice notice = SegmentNotice.parse(payload);
+      return new HandedSegment(notice.id(), notice.size(), descriptor);
+    } catch (DissociatedException e) {
+      Linux.close(descriptor);
+      throw e;
+    }
+  }
+
+  private static void closeIfAny(int descriptor) {
+    if (descriptor >= 0) {
+      Linux.close(descriptor);
+    }
+  }
+
+  // ---- for a guest
+
+  @Override
+  public int user() {
+    return user;
+  }
+
+  @Override
+  public long show(SharedSegment segment) {
+    requireOpen();
+    return memory.show(segment);
+  }
+
+  @Override
+  public boolean shows(SharedSegment segment) {
+    return memory.shows(segment);
+  }
+
+  @Override
+  public void conceal(SharedSegment segment) {
+    memory.conceal(segment);
+  }
+
+  @Override
+  public void flushSoon() {
+    if (failed() == null) {
+      writer.tryFlush(null, null);
     }
   }
 

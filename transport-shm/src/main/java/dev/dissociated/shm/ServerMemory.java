@@ -88,6 +88,29 @@ final class ServerMemory {
     return true;
   }
 
+  /** The address of an adopted segment's first byte, which every client may read. */
+  long show(SharedSegment shared) {
+    if (!show(shared.segment)) {
+      throw new DissociatedException(
+          Code.INTERNAL, "segment not shown: it has gone already, id=" + shared.id());
+    }
+    return (long) shared.id() << ShmFrame.OFFSET_BITS;
+  }
+
+  synchronized boolean shows(SharedSegment shared) {
+    return shown.contains(shared.segment);
+  }
+
+  /** The client has unmapped it. */
+  synchronized void conceal(SharedSegment shared) {
+    if (shown.remove(shared.segment)) {
+      if (last == shared.segment) {
+        last = null;
+      }
+      arena.hide(shared.segment);
+    }
+  }
+
   ArrowBuf allocate(long bytes) {
     requireSize(bytes);
     return pool().allocate(bytes);

@@ -89,7 +89,7 @@ final class ShmFrame {
       this.maxLength = maxLength;
     }
 
-    /** Whether a server attaches a descriptor to such a frame. */
+    /** Whether a descriptor comes with such a frame. */
     boolean carriesDescriptor() {
       return this == SEGMENT || this == RING;
     }

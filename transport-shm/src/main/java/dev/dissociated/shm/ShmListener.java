@@ -5,7 +5,6 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.transport.Acceptor;
 import dev.dissociated.protocol.transport.ListenOptions;
-import dev.dissociated.protocol.transport.Listener;
 import dev.dissociated.protocol.transport.MemoryUsage;
 import dev.dissociated.protocol.transport.MessageHandler;
 import dev.dissociated.protocol.transport.Peer;
@@ -23,7 +22,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /** A listening socket and the one thread that reads all its connections. */
-final class ShmListener implements Listener {
+final class ShmListener implements GuestListener {
   private static final Logger LOG = LoggerFactory.getLogger(ShmListener.class);
 
   // No body can have these tags: bits 32 to 55 of a body's tag are zero.
@@ -55,6 +54,7 @@ final class ShmListener implements Listener {
   private boolean acceptPaused;
 
   private volatile boolean closing;
+  private volatile FirstMessage.Guests guests;
 
   ShmListener(ListenOptions listenOptions, Acceptor acceptor) {
     this.options = ShmOptions.of(listenOptions);
@@ -108,6 +108,17 @@ final class ShmListener implements Listener {
   public ArrowBuf allocatePublic(long bytes) {
     ServerMemory.requireSize(bytes);
     return publicPool.allocate(bytes);
+  }
+
+  @Override
+  public void admit(long tag, GuestListener.GuestAcceptor guestAcceptor) {
+    guests = guestAcceptor == null ? null : new FirstMessage.Guests(tag, guestAcceptor);
+  }
+
+  @Override
+  public SharedSegment adopt(HandedSegment handed) {
+    Segment segment = arena.adopt(publicPool, handed);
+    return segment == null ? null : new SharedSegment(arena, segment);
   }
 
   @Override
@@ -240,7 +251,8 @@ final class ShmListener implements Listener {
     Peer peer = new Peer(user, client.process(), "uid " + user + " pid " + client.process());
     long id = nextId++;
     var connection =
-        new ServerConnection(id, fd, client.user(), peer, hello, arena, epoll, options);
+        new ServerConnection(
+            id, fd, client.user(), peer, hello, arena, epoll, options, () -> guests);
     try {
       connection.greet();
     } catch (DissociatedException e) {

@@ -14,20 +14,26 @@ import org.apache.arrow.memory.ReferenceManager;
  * process is neither allocated nor bounded by this one's allocators, and a batch is lent as a
  * whole; hence one count per batch, and no accounting. Thread-safe.
  */
-final class BorrowedMemory implements ReferenceManager {
+public final class BorrowedMemory implements ReferenceManager {
   private final BufferAllocator allocator;
   private final long size;
   private final Runnable onLastRelease;
   private final AtomicInteger references = new AtomicInteger(1);
 
-  BorrowedMemory(BufferAllocator allocator, long size, Runnable onLastRelease) {
+  /**
+   * Memory with one reference, the caller's.
+   *
+   * @param allocator what to tell those who ask; nothing is charged to it
+   * @param onLastRelease runs once, on the thread of the last release
+   */
+  public BorrowedMemory(BufferAllocator allocator, long size, Runnable onLastRelease) {
     this.allocator = allocator;
     this.size = size;
     this.onLastRelease = onLastRelease;
   }
 
   /** A buffer over part of the memory; counts as the reference its caller already holds. */
-  ArrowBuf buffer(long address, long length) {
+  public ArrowBuf buffer(long address, long length) {
     ArrowBuf buffer = new ArrowBuf(this, null, length, address);
     buffer.writerIndex(length);
     return buffer;

@@ -17,6 +17,8 @@ public final class MessageBody implements AutoCloseable {
   public enum Lifetime {
     /** As long as the stream's source: leases on it cost nobody anything and are not limited. */
     RESIDENT,
+    /** Until released, but kept for others anyway: leases on it are not limited either. */
+    HELD,
     /** Until released: it may be lent to the client, within the limits. */
     RETAINED,
     /** During the send only: the producer will overwrite it, so it is copied or sent packed. */

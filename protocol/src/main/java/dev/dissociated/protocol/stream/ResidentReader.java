@@ -1,5 +1,6 @@
 package dev.dissociated.protocol.stream;
 
+import dev.dissociated.protocol.DissociatedException;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -12,18 +13,30 @@ import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.ipc.ArrowReader;
 import org.apache.arrow.vector.ipc.message.ArrowDictionaryBatch;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 
-/** A resident stream as vectors over its own memory, for consumers in this process. */
+/**
+ * A stream as vectors over the memory that its bodies lie in, for consumers in this process. A body
+ * is released when the last buffer over it is.
+ */
 final class ResidentReader extends ArrowReader {
   private final Schema schema;
   private final Iterator<ResidentStream.Prepared> messages;
   private final Set<Long> privateDictionaries = new HashSet<>();
+  private final boolean untrusted;
   private long bytes;
 
+  /**
+   * @param untrusted whether bodies are checked to fit the schema before they are loaded
+   */
   ResidentReader(
-      Schema schema, Iterator<ResidentStream.Prepared> messages, BufferAllocator allocator) {
+      Schema schema,
+      Iterator<ResidentStream.Prepared> messages,
+      BufferAllocator allocator,
+      boolean untrusted) {
     super(allocator);
+    this.untrusted = untrusted;
     this.schema = schema;
     this.messages = messages;
   }
@@ -40,19 +53,23 @@ final class ResidentReader extends ArrowReader {
       ResidentStream.Prepared next = messages.next();
       bytes += next.body().dataLength();
       IpcMessage message = IpcMessage.parse(next.flatbuffer().duplicate(), 0);
-      ArrowRecordBatch batch = batch(message, next);
       if (next.isRecordBatch()) {
-        loadRecordBatch(batch);
+        loadRecordBatch(batch(message, next, getVectorSchemaRoot().getSchema().getFields()));
         return true;
       }
-      loadDictionary(message, batch);
+      loadDictionary(message, next);
     }
     return false;
   }
 
-  private void loadDictionary(IpcMessage message, ArrowRecordBatch batch) {
+  private void loadDictionary(IpcMessage message, ResidentStream.Prepared next) {
     DictionaryBatch header = (DictionaryBatch) message.message().header(new DictionaryBatch());
     long id = header.id();
+    if (lookup(id) == null) {
+      next.body().close();
+      throw DissociatedException.violation("dictionary refused: not in the schema, id=" + id);
+    }
+    ArrowRecordBatch batch = batch(message, next, List.of(lookup(id).getVector().getField()));
     if (!header.isDelta()) {
       privateDictionaries.remove(id);
     } else if (privateDictionaries.add(id)) {
@@ -61,19 +78,32 @@ final class ResidentReader extends ArrowReader {
     loadDictionary(new ArrowDictionaryBatch(id, batch, header.isDelta()));
   }
 
-  private ArrowRecordBatch batch(IpcMessage message, ResidentStream.Prepared prepared) {
+  private ArrowRecordBatch batch(
+      IpcMessage message, ResidentStream.Prepared prepared, List<Field> fields) {
     MessageBody body = prepared.body();
     List<ArrowBuf> buffers = new ArrayList<>(body.count());
     // Not the block's own references: its allocator has another root than the reader's.
-    BorrowedMemory memory = new BorrowedMemory(allocator, body.packedLength(), () -> {});
+    BorrowedMemory memory = new BorrowedMemory(allocator, body.packedLength(), body::close);
     try {
       for (int i = 0; i < body.count(); i++) {
         long length = body.length(i);
         buffers.add(length == 0 ? BatchAssembler.empty() : memory.buffer(body.address(i), length));
       }
-      return BatchAssembler.build(BatchAssembler.checked(message), buffers);
+      ArrowRecordBatch batch = BatchAssembler.build(BatchAssembler.checked(message), buffers);
+      return untrusted ? checked(batch, fields) : batch;
     } finally {
       memory.release();
+    }
+  }
+
+  private ArrowRecordBatch checked(ArrowRecordBatch batch, List<Field> fields) {
+    ArrowRecordBatch plain = Decompressed.of(batch, allocator);
+    try {
+      BodyCheck.check(plain, fields, false);
+      return plain;
+    } catch (RuntimeException e) {
+      plain.close();
+      throw e;
     }
   }
 

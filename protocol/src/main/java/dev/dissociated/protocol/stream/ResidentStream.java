@@ -144,7 +144,7 @@ public final class ResidentStream implements StreamSource, AutoCloseable {
    * stream.
    */
   public ArrowReader reader(BufferAllocator allocator) {
-    return new ResidentReader(schema, messages.iterator(), allocator);
+    return new ResidentReader(schema, messages.iterator(), allocator, false);
   }
 
   /** The schema, dictionary-encoded fields as in IPC. */

@@ -218,6 +218,7 @@ public final class StreamSender {
   private void sendBody(int number, MessageBody body) {
     switch (body.lifetime()) {
       case RESIDENT -> sendResident(number, body);
+      case HELD -> sendHeld(number, body);
       case RETAINED -> sendRetained(number, body);
       case TRANSIENT -> sendCopy(number, body);
     }
@@ -240,6 +241,15 @@ public final class StreamSender {
       sendList(number, body, addresses);
     } finally {
       body.close();
+    }
+  }
+
+  private void sendHeld(int number, MessageBody body) {
+    long[] addresses = canLend() ? exportOrClose(body) : null;
+    if (addresses == null) {
+      sendCopy(number, body);
+    } else {
+      lend(number, body, addresses, 0);
     }
   }
 
@@ -369,7 +379,7 @@ public final class StreamSender {
       aboutToSend(slices.total());
       switch (body.lifetime()) {
         case RESIDENT -> connection.sendTagged(tag, slices, () -> {}); // outlives the stream
-        case RETAINED -> {
+        case HELD, RETAINED -> {
           owned = false;
           connection.sendTagged(tag, slices, body::close);
         }

@@ -1,0 +1,229 @@
+package dev.dissociated.protocol.stream;
+
+import static dev.dissociated.protocol.DissociatedException.Code.DATA_CORRUPT;
+
+import dev.dissociated.protocol.DissociatedException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Supplier;
+import org.apache.arrow.flatbuf.RecordBatch;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.ipc.ArrowReader;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.arrow.vector.types.pojo.Schema;
+
+/**
+ * A stream whose messages and bodies lie in memory that somebody else keeps, and that nobody writes
+ * to: it is served and read where it lies. Every use of the memory takes a hold on it and ends it
+ * when the last reader has done, so that the owner knows. Immutable, thread-safe.
+ *
+ * <p>The metadata are encapsulated messages without bodies, a schema first; offsets in them are
+ * from the start of the message's body.
+ */
+public final class BorrowedStream implements StreamSource {
+  private static final int CONTINUATION = -1;
+  private static final int PREFIX_LENGTH = 2 * Integer.BYTES;
+
+  /** Where bodies lie, in memory of this process. */
+  public record Body(long address, long length) {}
+
+  private record Place(
+      ByteBuffer flatbuffer,
+      long address,
+      long length,
+      long[] offsets,
+      long[] lengths,
+      boolean isRecordBatch) {}
+
+  private final Supplier<Runnable> holds;
+  private final List<Place> messages = new ArrayList<>();
+  private ByteBuffer schemaFlatbuffer;
+  private Schema schema;
+  private long rows;
+  private long batches;
+  private long bytes;
+
+  private BorrowedStream(Supplier<Runnable> holds) {
+    this.holds = holds;
+  }
+
+  /**
+   * Reads the metadata, which is copied, and checks every range against its body.
+   *
+   * @param bodies of the dictionaries and record batches, in order: each lies behind the one
+   *     before, or in the next of these where that one is used up
+   * @param holds takes a hold on the memory; what it gives ends that hold, on any thread, once
+   * @throws DissociatedException DATA_CORRUPT when they are not a stream
+   */
+  public static BorrowedStream of(
+      ByteBuffer metadata, List<Body> bodies, Supplier<Runnable> holds) {
+    BorrowedStream stream = new BorrowedStream(holds);
+    try {
+      stream.read(metadata, bodies);
+      return stream;
+    } catch (RuntimeException | StackOverflowError e) {
+      throw new DissociatedException(DATA_CORRUPT, "not valid Arrow data: " + e.getMessage(), e);
+    }
+  }
+
+  private void read(ByteBuffer metadata, List<Body> bodies) {
+    ByteBuffer copy = ByteBuffer.allocate(metadata.remaining()).order(ByteOrder.LITTLE_ENDIAN);
+    copy.put(metadata.duplicate()).flip();
+    IpcMessage first = next(copy);
+    if (first == null || first.kind() != IpcMessage.Kind.SCHEMA) {
+      throw corrupt("it does not start with a schema");
+    }
+    SchemaCheck.check(first);
+    schemaFlatbuffer = first.flatbuffer();
+    schema = MessageSerializer.deserializeSchema(first.message());
+    Cursor cursor = new Cursor(bodies);
+    for (IpcMessage message = next(copy); message != null; message = next(copy)) {
+      if (!message.hasBody()) {
+        throw corrupt("unexpected message, kind=" + message.kind());
+      }
+      add(message, cursor.take(message.message().bodyLength()));
+    }
+    cursor.requireEnd();
+  }
+
+  /** The message at the position; null at the end. */
+  private static IpcMessage next(ByteBuffer in) {
+    if (!in.hasRemaining()) {
+      return null;
+    }
+    int length = in.remaining() < PREFIX_LENGTH || in.getInt() != CONTINUATION ? -1 : in.getInt();
+    if (length <= 0 || length > in.remaining()) {
+      throw corrupt("message length out of range, length=" + length + " left=" + in.remaining());
+    }
+    ByteBuffer flatbuffer = in.slice(in.position(), length).order(ByteOrder.LITTLE_ENDIAN);
+    in.position(in.position() + length);
+    return IpcMessage.parse(flatbuffer, 0);
+  }
+
+  private void add(IpcMessage message, long address) {
+    RecordBatch batch = BatchAssembler.checked(message);
+    long length = message.message().bodyLength();
+    int count = batch.buffersLength();
+    long[] offsets = new long[count];
+    long[] lengths = new long[count];
+    for (int i = 0; i < count; i++) {
+      offsets[i] = batch.buffers(i).offset();
+      lengths[i] = batch.buffers(i).length();
+      BatchAssembler.checkRange(i, offsets[i], lengths[i], length);
+    }
+    boolean isRecordBatch = message.kind() == IpcMessage.Kind.RECORD_BATCH;
+    messages.add(new Place(message.flatbuffer(), address, length, offsets, lengths, isRecordBatch));
+    bytes += length;
+    if (isRecordBatch) {
+      batches++;
+      rows += batch.length();
+    }
+  }
+
+  /** Walks along the bodies. */
+  private static final class Cursor {
+    private final List<Body> bodies;
+    private int body;
+    private long used;
+
+    Cursor(List<Body> bodies) {
+      this.bodies = bodies;
+    }
+
+    private void skipUsedUp() {
+      while (body < bodies.size() && used == bodies.get(body).length()) {
+        body++;
+        used = 0;
+      }
+    }
+
+    /** Where the next {@code length} bytes lie. */
+    long take(long length) {
+      if (length == 0) {
+        return 0;
+      }
+      skipUsedUp();
+      if (body == bodies.size() || length > bodies.get(body).length() - used) {
+        throw corrupt("body missing or too short, length=" + length + " body=" + body);
+      }
+      long address = bodies.get(body).address() + used;
+      used += length;
+      return address;
+    }
+
+    void requireEnd() {
+      skipUsedUp();
+      if (body < bodies.size()) {
+        throw corrupt("bytes behind the last body, body=" + body + " used=" + used);
+      }
+    }
+  }
+
+  private static DissociatedException corrupt(String why) {
+    return new DissociatedException(DATA_CORRUPT, "not a table: " + why);
+  }
+
+  private ResidentStream.Prepared prepare(Place place) {
+    MessageBody body =
+        MessageBody.packed(
+            place.address(),
+            place.length(),
+            place.offsets(),
+            place.lengths(),
+            MessageBody.Lifetime.HELD,
+            holds.get());
+    return new ResidentStream.Prepared(place.flatbuffer(), body, place.isRecordBatch());
+  }
+
+  @Override
+  public void produce(StreamSender out) {
+    out.schema(schemaFlatbuffer.duplicate().order(ByteOrder.LITTLE_ENDIAN));
+    for (Place place : messages) {
+      ResidentStream.Prepared message = prepare(place);
+      out.batch(message.flatbuffer(), message.body(), message.isRecordBatch());
+    }
+  }
+
+  /**
+   * The same data as vectors over the same memory. What a reader has loaded holds the memory until
+   * it is released, also after the reader is closed.
+   */
+  public ArrowReader reader(BufferAllocator allocator) {
+    var places = messages.iterator();
+    var prepared =
+        new java.util.Iterator<ResidentStream.Prepared>() {
+          @Override
+          public boolean hasNext() {
+            return places.hasNext();
+          }
+
+          @Override
+          public ResidentStream.Prepared next() {
+            return prepare(places.next());
+          }
+        };
+    return new ResidentReader(schema, prepared, allocator, true);
+  }
+
+  /** The schema, dictionary-encoded fields as in IPC. */
+  public Schema schema() {
+    return schema;
+  }
+
+  /** Rows of all record batches. */
+  public long rows() {
+    return rows;
+  }
+
+  /** Record batches, dictionaries not counted. */
+  public long batches() {
+    return batches;
+  }
+
+  /** Bytes of all bodies. */
+  public long bytes() {
+    return bytes;
+  }
+}

@@ -1,0 +1,67 @@
+package dev.dissociated.store;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import java.nio.ByteBuffer;
+
+/**
+ * Where one buffer of an object lies, as a message says it.
+ *
+ * <pre>
+ *   0          4       8              16            24
+ *  +----------+-------+--------------+-------------+
+ *  | kind u32 | 0 u32 | address u64  | length u64  |
+ *  +----------+-------+--------------+-------------+
+ * </pre>
+ *
+ * @param address inline: offset in the inline bytes; shared: segment id and offset
+ */
+record BufferRef(Kind kind, long address, long length) {
+  static final int LENGTH = 24;
+  private static final int OFFSET_BITS = 40;
+  private static final long MOST_BYTES = 1L << OFFSET_BITS;
+
+  /** Where a buffer can lie. From 2 on, the numbers are kept for memory of devices. */
+  enum Kind {
+    INLINE,
+    SHARED
+  }
+
+  static BufferRef inline(long offset, long length) {
+    return new BufferRef(Kind.INLINE, offset, length);
+  }
+
+  /** A buffer in a segment. */
+  static BufferRef shared(int segment, long offset, long length) {
+    return new BufferRef(Kind.SHARED, (long) segment << OFFSET_BITS | offset, length);
+  }
+
+  int segment() {
+    return (int) (address >>> OFFSET_BITS);
+  }
+
+  long offset() {
+    return kind == Kind.INLINE ? address : address & MOST_BYTES - 1;
+  }
+
+  void write(ByteBuffer out) {
+    out.putInt(kind.ordinal()).putInt(0).putLong(address).putLong(length);
+  }
+
+  static BufferRef read(ByteBuffer in) {
+    int kind = in.getInt();
+    int reserved = in.getInt();
+    long address = in.getLong();
+    long length = in.getLong();
+    if (kind < 0 || kind >= Kind.values().length) {
+      throw new DissociatedException(
+          Code.UNSUPPORTED, "buffer refused: memory of a kind not known here, kind=" + kind);
+    }
+    if (reserved != 0 || length < 0 || length >= MOST_BYTES) {
+      throw DissociatedException.violation(
+          "buffer refused: length out of range or reserved field not zero, length="
+              + Long.toUnsignedString(length));
+    }
+    return new BufferRef(Kind.values()[kind], address, length);
+  }
+}

@@ -1,0 +1,178 @@
+package dev.dissociated.store;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.shm.GuestListener;
+import dev.dissociated.shm.HandedSegment;
+import dev.dissociated.shm.SharedSegment;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.arrow.memory.ArrowBuf;
+
+/**
+ * An object on its way in: what a client has handed over and sent along, until all of it is the
+ * store's. Closing it gives back whatever has not become an object. Guarded by the store's lock.
+ */
+final class Draft implements AutoCloseable {
+  private static final int BLOCK_ALIGNMENT = 64;
+  private static final int BUFFER_ALIGNMENT = 8;
+
+  private final StoreMessage put;
+  private final List<BufferRef> refs;
+  private final ByteBuffer inline;
+  private final Map<Integer, HandedSegment> handed = new HashMap<>();
+  private final Map<Integer, SharedSegment> adopted = new HashMap<>();
+  private final long blockLength;
+  private ArrowBuf block;
+
+  /**
+   * Takes from {@code waiting} the segments that the message names, whatever happens.
+   *
+   * @throws DissociatedException INVALID_ARGUMENT when a segment is not there, or is not as it must
+   *     be
+   */
+  Draft(StoreMessage put, Map<Integer, HandedSegment> waiting) {
+    this.put = put;
+    this.refs = put.buffers();
+    for (BufferRef ref : refs) {
+      if (ref.kind() == BufferRef.Kind.SHARED && ref.length() > 0) {
+        HandedSegment segment = waiting.remove(ref.segment());
+        if (segment != null) {
+          handed.put(ref.segment(), segment);
+        }
+      }
+    }
+    // The bytes of the message are gone when this put has to wait.
+    this.inline = copy(put.inline());
+    this.blockLength = blockLength();
+    boolean done = false;
+    try {
+      check();
+      done = true;
+    } finally {
+      if (!done) {
+        close();
+      }
+    }
+  }
+
+  private static ByteBuffer copy(ByteBuffer bytes) {
+    return ByteBuffer.allocate(bytes.remaining()).put(bytes).flip();
+  }
+
+  private void check() {
+    for (int i = 0; i < refs.size(); i++) {
+      BufferRef ref = refs.get(i);
+      if (ref.kind() == BufferRef.Kind.INLINE || ref.length() == 0) {
+        continue;
+      }
+      HandedSegment segment = handed.get(ref.segment());
+      if (segment == null) {
+        throw refused(i, "its segment was not handed over, segment=" + ref.segment());
+      }
+      if (ref.offset() % BUFFER_ALIGNMENT != 0 || ref.offset() > segment.size() - ref.length()) {
+        throw refused(
+            i, "outside its segment or not aligned, offset=" + ref.offset() + " " + ref.length());
+      }
+    }
+  }
+
+  private DissociatedException refused(int buffer, String why) {
+    return new DissociatedException(
+        Code.INVALID_ARGUMENT,
+        "object not put: a buffer is refused: " + why + " buffer=" + buffer + " name=" + name());
+  }
+
+  String name() {
+    return put.name();
+  }
+
+  boolean replaces() {
+    return put.has(Op.Flags.REPLACE);
+  }
+
+  private long blockLength() {
+    long length = 0;
+    for (BufferRef ref : refs) {
+      if (ref.kind() == BufferRef.Kind.INLINE) {
+        length += aligned(ref.length());
+      }
+    }
+    return length;
+  }
+
+  private static long aligned(long length) {
+    return (length + BLOCK_ALIGNMENT - 1) / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT;
+  }
+
+  /**
+   * What the kernel counts for it.
+   *
+   * @throws DissociatedException INVALID_ARGUMENT when a descriptor is not what it must be
+   */
+  long needs() {
+    long needs = block == null ? blockLength : 0;
+    for (HandedSegment segment : handed.values()) {
+      needs += segment.charge();
+    }
+    return needs;
+  }
+
+  /** Takes in what is not in yet; false when there was too little room. */
+  boolean takeIn(GuestListener memory) {
+    for (var iterator = handed.entrySet().iterator(); iterator.hasNext(); ) {
+      Map.Entry<Integer, HandedSegment> next = iterator.next();
+      SharedSegment segment = memory.adopt(next.getValue());
+      if (segment == null) {
+        return false;
+      }
+      adopted.put(next.getKey(), segment);
+      iterator.remove();
+    }
+    if (blockLength > 0 && block == null) {
+      block = memory.allocatePublic(blockLength);
+      return block != null;
+    }
+    return true;
+  }
+
+  /** The object, which owns the memory from here on. */
+  StoredObject finish(int user) {
+    List<StoredObject.Part> parts = new ArrayList<>(refs.size());
+    long at = 0;
+    for (BufferRef ref : refs) {
+      if (ref.length() == 0) {
+        parts.add(new StoredObject.Part(null, 0, 0));
+      } else if (ref.kind() == BufferRef.Kind.SHARED) {
+        SharedSegment segment = adopted.get(ref.segment());
+        parts.add(new StoredObject.Part(segment, ref.offset(), ref.length()));
+      } else {
+        block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
+        parts.add(new StoredObject.Part(null, at, ref.length()));
+        at += aligned(ref.length());
+      }
+    }
+    StoredObject object =
+        new StoredObject(name(), put.type(), user, parts, new ArrayList<>(adopted.values()), block);
+    object.pinned = put.has(Op.Flags.PIN);
+    object.liveFor(put.a(), System.nanoTime());
+    adopted.clear();
+    block = null;
+    return object;
+  }
+
+  @Override
+  public void close() {
+    handed.values().forEach(HandedSegment::close);
+    handed.clear();
+    adopted.values().forEach(SharedSegment::close);
+    adopted.clear();
+    if (block != null) {
+      block.close();
+      block = null;
+    }
+  }
+}

@@ -1,0 +1,201 @@
+package dev.dissociated.store;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.shm.OwnSegment;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.arrow.memory.AllocationManager;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.OutOfMemoryException;
+import org.apache.arrow.memory.ReferenceManager;
+import org.apache.arrow.memory.RootAllocator;
+
+/**
+ * Arrow buffers in one segment that is to be handed over: ordinary vectors made with the allocator
+ * lie where the store will keep them. The segment is unmapped when the arena is closed and the last
+ * buffer is released, whichever comes later. Thread-safe.
+ */
+final class ObjectArena implements AutoCloseable {
+  private static final long ALIGNMENT = 64;
+  private static final long FIRST_STEP = 64 << 10;
+  private static final long LARGEST_STEP = 16 << 20;
+  private static final ArrowBuf EMPTY = new ArrowBuf(ReferenceManager.NO_OP, null, 0, 0);
+
+  /** A block; its release gives the bytes back to the arena. */
+  private final class Block extends AllocationManager {
+    private final long offset;
+    private final long size;
+
+    Block(BufferAllocator accounting, long offset, long size) {
+      super(accounting);
+      this.offset = offset;
+      this.size = size;
+    }
+
+    @Override
+    public long getSize() {
+      return size;
+    }
+
+    @Override
+    protected long memoryAddress() {
+      return segment.address() + offset;
+    }
+
+    @Override
+    protected void release0() {
+      give(offset, size);
+    }
+  }
+
+  private final class Factory implements AllocationManager.Factory {
+    @Override
+    public AllocationManager create(BufferAllocator accounting, long size) {
+      long offset = take(size);
+      try {
+        return new Block(accounting, offset, size);
+      } catch (RuntimeException | Error e) {
+        give(offset, size);
+        throw e;
+      }
+    }
+
+    @Override
+    public ArrowBuf empty() {
+      return EMPTY;
+    }
+  }
+
+  private final OwnSegment segment;
+  private final BufferAllocator allocator;
+
+  // Guarded by this.
+  private final TreeMap<Long, Long> free = new TreeMap<>();
+  private long end;
+  private int blocks;
+  private boolean frozen;
+  private boolean closed;
+
+  /**
+   * @param capacity bytes that it may come to hold; memory is taken as it is needed
+   */
+  ObjectArena(long capacity) {
+    segment = OwnSegment.mapped(capacity);
+    allocator =
+        new RootAllocator(
+            RootAllocator.configBuilder()
+                .allocationManagerFactory(new Factory())
+                .roundingPolicy(bytes -> bytes)
+                .build());
+  }
+
+  BufferAllocator allocator() {
+    return allocator;
+  }
+
+  OwnSegment segment() {
+    return segment;
+  }
+
+  /** Whether a range lies in memory that was given out. */
+  synchronized boolean contains(long address, long length) {
+    long offset = address - segment.address();
+    return offset >= 0 && length >= 0 && offset <= end - length;
+  }
+
+  private static long aligned(long bytes) {
+    return (Math.max(bytes, 1) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  }
+
+  private synchronized long take(long bytes) {
+    if (frozen || closed) {
+      throw new OutOfMemoryException("memory not allocated: the object is sealed, bytes=" + bytes);
+    }
+    long needed = aligned(bytes);
+    for (Map.Entry<Long, Long> hole : free.entrySet()) {
+      if (hole.getValue() >= needed) {
+        long offset = hole.getKey();
+        long rest = hole.getValue() - needed;
+        free.remove(offset);
+        if (rest > 0) {
+          free.put(offset + needed, rest);
+        }
+        blocks++;
+        return offset;
+      }
+    }
+    commit(end + needed);
+    long offset = end;
+    end += needed;
+    blocks++;
+    return offset;
+  }
+
+  /** In steps that grow, since each is a system call, and none goes far beyond what is needed. */
+  private void commit(long bytes) {
+    if (bytes > segment.capacity()) {
+      throw new OutOfMemoryException(
+          "memory not allocated: the object's segment is full, needs="
+              + bytes
+              + " capacity="
+              + segment.capacity());
+    }
+    if (bytes > segment.size()) {
+      long step = Math.min(LARGEST_STEP, Math.max(FIRST_STEP, segment.size()));
+      try {
+        segment.commit(Math.min(segment.capacity(), Math.max(bytes, segment.size() + step)));
+      } catch (DissociatedException e) {
+        throw new OutOfMemoryException(e.getMessage());
+      }
+    }
+  }
+
+  private synchronized void give(long offset, long bytes) {
+    blocks--;
+    if (!frozen) {
+      long from = offset;
+      long length = aligned(bytes);
+      Map.Entry<Long, Long> before = free.lowerEntry(offset);
+      if (before != null && before.getKey() + before.getValue() == offset) {
+        from = before.getKey();
+        length += before.getValue();
+      }
+      Long behind = free.remove(from + length);
+      length += behind == null ? 0 : behind;
+      free.put(from, length);
+      if (from + length == end) {
+        free.remove(from);
+        end = from;
+      }
+    }
+    unmapIfUnused();
+  }
+
+  /** Nothing is allocated or written any more. */
+  synchronized void freeze() {
+    frozen = true;
+    segment.freeze(Math.max(end, 1));
+  }
+
+  private void unmapIfUnused() {
+    if (closed && blocks == 0) {
+      segment.close();
+    }
+  }
+
+  /** Throws as Arrow does when buffers are still in use; they stay valid. */
+  @Override
+  public void close() {
+    try {
+      allocator.close();
+    } finally {
+      synchronized (this) {
+        if (!closed) {
+          closed = true;
+          unmapIfUnused();
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,370 @@
+package dev.dissociated.store;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.shm.GuestEnd;
+import dev.dissociated.shm.GuestHandler;
+import dev.dissociated.shm.HandedSegment;
+import dev.dissociated.shm.SharedSegment;
+import java.nio.ByteBuffer;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import org.apache.arrow.memory.ArrowBuf;
+
+/**
+ * One client of the store: what it holds, what it waits for, and what is to be said to it. Its
+ * state is guarded by the store's lock; what waits to be sent goes out on the listener's thread,
+ * without the lock.
+ */
+final class Session implements GuestHandler {
+  private static final int MOST_WAITING = 1024;
+  private static final int MOST_HANDED = 64;
+  private static final int MOST_LEASES = 1 << 18;
+  private static final int MOST_ROWS = 1000;
+
+  /** A get that waits for its name. */
+  record Waiter(Session session, String name, long request, boolean forEver, long deadline) {}
+
+  /** Something to be said: a message, or an object whose segments may have to be shown first. */
+  private record Outgoing(StoreMessage message, StoredObject object, long lease) {}
+
+  final long number;
+  private final Store store;
+  private final GuestEnd end;
+
+  // Guarded by the store's lock.
+  private final Map<Long, StoredObject> leases = new HashMap<>();
+  private final Map<Integer, HandedSegment> handed = new HashMap<>();
+  private final Map<Integer, SharedSegment> hiding = new HashMap<>();
+  private final List<Waiter> waiters = new ArrayList<>();
+  private final Map<Long, String> subscriptions = new HashMap<>();
+  private final Deque<Outgoing> outgoing = new ArrayDeque<>();
+  private long lastLease;
+  private boolean opened;
+  private boolean over;
+
+  Session(Store store, long number, GuestEnd end) {
+    this.store = store;
+    this.number = number;
+    this.end = end;
+  }
+
+  // ---- on the listener's thread
+
+  @Override
+  public ArrowBuf allocate(long tag, long length) {
+    if (tag != StoreMessage.TAG || length < 0 || length > StoreMessage.MOST_BYTES) {
+      throw DissociatedException.violation(
+          "store message refused: not of the store's, or too long, tag="
+              + Long.toUnsignedString(tag)
+              + " length="
+              + Long.toUnsignedString(length));
+    }
+    return null;
+  }
+
+  @Override
+  public void message(ByteBuffer message) {
+    throw DissociatedException.violation("message refused: the store's messages have a tag");
+  }
+
+  @Override
+  public void tagged(long tag, ArrowBuf payload) {
+    payload.close();
+    throw new IllegalStateException("no memory was given for it");
+  }
+
+  @Override
+  public void tagged(long tag, ByteBuffer payload) {
+    synchronized (store.lock) {
+      handle(payload);
+    }
+    store.deliver();
+  }
+
+  private void handle(ByteBuffer payload) {
+    long request = StoreMessage.requestOf(payload);
+    try {
+      StoreMessage message = StoreMessage.parse(payload);
+      if (opened == (message.op() == Op.OPEN)) {
+        throw DissociatedException.violation(
+            "store message refused: the first one, and no other, is OPEN, op=" + message.op());
+      }
+      handle(message);
+    } catch (DissociatedException e) {
+      if (e.code() == Code.PROTOCOL_VIOLATION) {
+        throw e;
+      }
+      say(StoreMessage.failed(request, e));
+    }
+  }
+
+  private void handle(StoreMessage message) {
+    long request = message.request();
+    switch (message.op()) {
+      case OPEN -> {
+        opened = true;
+        say(StoreMessage.plain(Op.OPENED, request, StoreMessage.VERSION, number));
+      }
+      case PUT -> store.put(this, request, draft(message));
+      case GET -> get(message);
+      case RELEASE -> release(message.leases());
+      case LIST -> list(message);
+      case STAT -> {
+        ObjectInfo row = store.catalogue().require(message.name()).info(System.nanoTime());
+        say(StoreMessage.rows(request, false, List.of(row)));
+      }
+      case DELETE -> {
+        store.requireWritable();
+        store.catalogue().delete(message.name(), user());
+        say(done(request));
+        store.memoryReturned();
+      }
+      case CHANGE -> {
+        store.requireWritable();
+        store.catalogue().change(message.name(), user(), message);
+        say(done(request));
+      }
+      case SUBSCRIBE -> {
+        if (subscriptions.size() == MOST_WAITING) {
+          throw tooMany("subscriptions", MOST_WAITING);
+        }
+        subscriptions.put(request, message.name());
+        say(done(request));
+      }
+      case USAGE -> say(StoreMessage.used(request, store.usageLocked()));
+      case HIDDEN -> hidden(message.a());
+      case DONE, OPENED, OBJECT, ROWS, EVENT, USED, HIDE, FAILED ->
+          throw DissociatedException.violation(
+              "store message refused: not a client's to send, op=" + message.op());
+    }
+  }
+
+  static StoreMessage done(long request) {
+    return StoreMessage.plain(Op.DONE, request, 0, 0);
+  }
+
+  private static DissociatedException tooMany(String what, int limit) {
+    return new DissociatedException(
+        Code.RESOURCE_EXHAUSTED, "request refused: too many " + what + ", limit=" + limit);
+  }
+
+  private Draft draft(StoreMessage put) {
+    Draft draft = new Draft(put, handed);
+    try {
+      store.requireWritable();
+      store.requireFree(draft.name(), draft.replaces(), user());
+      return draft;
+    } catch (DissociatedException e) {
+      draft.close();
+      throw e;
+    }
+  }
+
+  private void get(StoreMessage message) {
+    StoredObject object = store.catalogue().find(message.name());
+    if (object != null) {
+      give(object, message.request());
+      return;
+    }
+    if (message.a() == 0) {
+      throw Catalogue.missing(message.name());
+    }
+    if (waiters.size() == MOST_WAITING) {
+      throw tooMany("waiting gets", MOST_WAITING);
+    }
+    boolean forEver = message.a() < 0 || message.a() > TimeUnit.DAYS.toMillis(365);
+    long deadline = System.nanoTime() + (forEver ? 0 : TimeUnit.MILLISECONDS.toNanos(message.a()));
+    Waiter waiter = new Waiter(this, message.name(), message.request(), forEver, deadline);
+    waiters.add(waiter);
+    store.await(waiter);
+  }
+
+  private void list(StoreMessage message) {
+    int most = (int) Math.max(1, Math.min(message.a() < 0 ? MOST_ROWS : message.a(), MOST_ROWS));
+    List<ObjectInfo> rows = store.catalogue().list(message.name(), message.prefix(), most + 1);
+    boolean more = rows.size() > most;
+    say(StoreMessage.rows(message.request(), more, more ? rows.subList(0, most) : rows));
+  }
+
+  private void hidden(long segment) {
+    SharedSegment hidden = segment > Integer.MAX_VALUE ? null : hiding.remove((int) segment);
+    if (hidden == null) {
+      throw DissociatedException.violation(
+          "store message refused: nobody asked to hide that segment, segment=" + segment);
+    }
+    end.conceal(hidden);
+    store.hidden(hidden.id(), this);
+    store.memoryReturned();
+  }
+
+  @Override
+  public void handed(HandedSegment segment) {
+    synchronized (store.lock) {
+      if (!opened || handed.size() == MOST_HANDED || handed.containsKey(segment.id())) {
+        segment.close();
+        throw DissociatedException.violation(
+            "segment refused: before OPEN, handed over twice, or too many, id="
+                + segment.id()
+                + " waiting="
+                + handed.size());
+      }
+      handed.put(segment.id(), segment);
+    }
+  }
+
+  @Override
+  public void tick(long nanoTime) {
+    synchronized (store.lock) {
+      for (Waiter waiter : List.copyOf(waiters)) {
+        if (!waiter.forEver() && nanoTime - waiter.deadline() >= 0) {
+          forget(waiter);
+          store.forget(waiter);
+          say(StoreMessage.failed(waiter.request(), Catalogue.missing(waiter.name())));
+        }
+      }
+      store.retryParked(nanoTime);
+    }
+    deliver();
+  }
+
+  @Override
+  public void closed(DissociatedException cause) {
+    synchronized (store.lock) {
+      over = true;
+      outgoing.clear();
+      waiters.forEach(store::forget);
+      handed.values().forEach(HandedSegment::close);
+      handed.clear();
+      store.leave(this);
+      leases.values().forEach(store.catalogue()::release);
+      leases.clear();
+      store.memoryReturned();
+    }
+    store.deliver();
+  }
+
+  /** Sends what waits to be sent; without the store's lock. */
+  void deliver() {
+    List<Outgoing> now;
+    synchronized (store.lock) {
+      if (outgoing.isEmpty()) {
+        return;
+      }
+      now = List.copyOf(outgoing);
+      outgoing.clear();
+    }
+    try {
+      for (Outgoing next : now) {
+        StoreMessage message = next.object() == null ? next.message() : show(next);
+        end.sendTagged(StoreMessage.TAG, message.encode());
+      }
+      end.flushSoon();
+    } catch (DissociatedException e) {
+      end.fail(e); // it does not read, or has gone
+    }
+  }
+
+  /** The segments of an object, all shown, and where its parts are in them. */
+  private StoreMessage show(Outgoing next) {
+    List<BufferRef> refs = new ArrayList<>(next.object().parts.size());
+    for (StoredObject.Part part : next.object().parts) {
+      long address = 0;
+      if (part.length() > 0 && part.segment() != null) {
+        address = end.show(part.segment()) + part.offset();
+      } else if (part.length() > 0) {
+        address = end.export(next.object().blockAddress(part), part.length());
+      }
+      refs.add(new BufferRef(BufferRef.Kind.SHARED, address, part.length()));
+    }
+    return StoreMessage.object(next.object().type, next.message().request(), next.lease(), refs);
+  }
+
+  // ---- under the store's lock, on any thread
+
+  int user() {
+    return end.user();
+  }
+
+  boolean isOver() {
+    return over;
+  }
+
+  void say(StoreMessage message) {
+    queue(new Outgoing(message, null, 0));
+  }
+
+  private void queue(Outgoing next) {
+    if (!over) {
+      outgoing.add(next);
+      store.hasToSay(this);
+    }
+  }
+
+  /** Answers a get with a lease. */
+  void give(StoredObject object, long request) {
+    if (leases.size() == MOST_LEASES) {
+      throw tooMany("leases", MOST_LEASES);
+    }
+    store.catalogue().lease(object);
+    leases.put(++lastLease, object);
+    queue(new Outgoing(StoreMessage.plain(Op.DONE, request, 0, 0), object, lastLease));
+  }
+
+  private void release(long[] ended) {
+    for (long lease : ended) {
+      StoredObject object = leases.remove(lease);
+      if (object != null) {
+        store.catalogue().release(object);
+      }
+    }
+    store.memoryReturned();
+  }
+
+  /** The name that a get waited for has come. */
+  void answer(Waiter waiter, StoredObject object) {
+    forget(waiter);
+    try {
+      give(object, waiter.request());
+    } catch (DissociatedException e) {
+      say(StoreMessage.failed(waiter.request(), e));
+    }
+  }
+
+  private void forget(Waiter waiter) {
+    waiters.remove(waiter);
+  }
+
+  void tell(StoredObject object, boolean gone) {
+    subscriptions.forEach(
+        (request, prefix) -> {
+          if (object.name.startsWith(prefix)) {
+            say(StoreMessage.event(object.type, gone, object.name, request));
+          }
+        });
+  }
+
+  /** Asks the client to unmap a segment that nobody needs, if it was shown to it. */
+  boolean hide(SharedSegment segment) {
+    if (over || !end.shows(segment)) {
+      return false;
+    }
+    hiding.put(segment.id(), segment);
+    say(StoreMessage.plain(Op.HIDE, 0, segment.id(), 0));
+    return true;
+  }
+
+  /** How many leases it holds, and the bytes of what they are on. */
+  StoreUsage.Client usage() {
+    Set<StoredObject> held = new HashSet<>(leases.values());
+    long bytes = held.stream().mapToLong(object -> object.bytes).sum();
+    return new StoreUsage.Client(number, user(), (int) end.peer().process(), leases.size(), bytes);
+  }
+}

@@ -1,0 +1,370 @@
+package dev.dissociated.store;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.transport.MessageHandler;
+import dev.dissociated.shm.GuestClientEnd;
+import dev.dissociated.shm.OwnSegment;
+import java.nio.ByteBuffer;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+import org.apache.arrow.memory.ArrowBuf;
+
+/**
+ * A client's connection to a store: matches answers with requests, and keeps count of what is in
+ * use, so that segments are unmapped when the daemon asks and not before. Of the threads that wait
+ * for an answer, one reads for all; while none does, a thread of the process looks in twice a
+ * second.
+ *
+ * <p>Thread-safe. The connection stays until {@link #close} was called and the last lease ended.
+ */
+final class StoreChannel {
+  private static final long SLICE_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
+  private static final int MOST_SEGMENT_ID = (1 << 24) - 1;
+  private static final ScheduledExecutorService HOUSEKEEPING =
+      Executors.newSingleThreadScheduledExecutor(
+          task -> {
+            Thread thread = new Thread(task, "store-client");
+            thread.setDaemon(true);
+            return thread;
+          });
+
+  /** An answer that somebody waits for. */
+  private static final class Call {
+    StoreMessage answer;
+  }
+
+  private final GuestClientEnd connection;
+  private final Future<?> housekeeping;
+
+  // Guarded by this.
+  private final Map<Long, Call> calls = new HashMap<>();
+  private final Map<Long, Consumer<StoreMessage>> events = new HashMap<>();
+  private final Map<Integer, Integer> inUse = new HashMap<>();
+  private long lastRequest;
+  private int lastSegment;
+  private int leases;
+  private boolean reading;
+  private boolean closing;
+  private boolean gone;
+  private DissociatedException failure;
+
+  /** Segments are handed over and named in the same order. */
+  private final Object handing = new Object();
+
+  private final MessageHandler handler = new Answers();
+
+  /** Takes the connection over. */
+  StoreChannel(GuestClientEnd connection) {
+    this.connection = connection;
+    housekeeping =
+        HOUSEKEEPING.scheduleWithFixedDelay(
+            this::lookIn, SLICE_NANOS, SLICE_NANOS, TimeUnit.NANOSECONDS);
+  }
+
+  // ---- asking
+
+  /**
+   * Sends a request and waits for its answer.
+   *
+   * @throws DissociatedException what the store answers, or why the connection has ended
+   */
+  StoreMessage call(StoreMessage request) {
+    return call(request, null);
+  }
+
+  /**
+   * The same for a request that events follow.
+   *
+   * @param listener gets each event, on whichever thread reads; null for none
+   */
+  StoreMessage call(StoreMessage request, Consumer<StoreMessage> listener) {
+    Call call = new Call();
+    long number = enter(call);
+    try {
+      listen(number, listener);
+      send(request.withRequest(number));
+      return answered(await(call));
+    } catch (RuntimeException e) {
+      abandon(number, call);
+      throw e;
+    }
+  }
+
+  /** The same for a put that names segments of this client's by their place in the list. */
+  StoreMessage put(StoreMessage put, List<OwnSegment> segments) {
+    if (segments.isEmpty()) {
+      return call(put);
+    }
+    Call call = new Call();
+    long number = enter(call);
+    try {
+      synchronized (handing) {
+        int[] ids = new int[segments.size()];
+        for (int i = 0; i < ids.length; i++) {
+          lastSegment = lastSegment == MOST_SEGMENT_ID ? 1 : lastSegment + 1;
+          ids[i] = lastSegment;
+          connection.hand(ids[i], segments.get(i));
+        }
+        send(named(put, ids).withRequest(number));
+      }
+      return answered(await(call));
+    } catch (RuntimeException e) {
+      abandon(number, call);
+      throw e;
+    }
+  }
+
+  /** Replaces places in the list, counted from 0, by the ids of the segments. */
+  private static StoreMessage named(StoreMessage put, int[] ids) {
+    List<BufferRef> refs =
+        put.buffers().stream()
+            .map(
+                ref ->
+                    ref.kind() == BufferRef.Kind.INLINE || ref.length() == 0
+                        ? ref
+                        : BufferRef.shared(ids[ref.segment()], ref.offset(), ref.length()))
+            .toList();
+    return StoreMessage.put(put.type(), put.flags(), put.name(), put.a(), refs, put.inline());
+  }
+
+  private synchronized long enter(Call call) {
+    requireOpen();
+    calls.put(++lastRequest, call);
+    return lastRequest;
+  }
+
+  /** An answer that comes later is dealt with by whoever reads it. */
+  private void abandon(long number, Call call) {
+    StoreMessage answer;
+    synchronized (this) {
+      calls.remove(number);
+      answer = call.answer;
+    }
+    if (answer != null && answer.op() == Op.OBJECT) {
+      release(answer.a(), answer.buffers());
+    }
+  }
+
+  private synchronized void listen(long number, Consumer<StoreMessage> listener) {
+    if (listener != null) {
+      events.put(number, listener);
+    }
+  }
+
+  private synchronized Consumer<StoreMessage> listenerOf(long number) {
+    return events.getOrDefault(number, message -> {});
+  }
+
+  private void requireOpen() {
+    if (failure != null) {
+      throw new DissociatedException(failure.code(), failure.getMessage(), failure);
+    }
+    if (closing) {
+      throw new DissociatedException(Code.CANCELLED, "store not asked: this client is closed");
+    }
+  }
+
+  private void send(StoreMessage message) {
+    connection.sendTagged(StoreMessage.TAG, message.encode());
+    connection.flush();
+  }
+
+  private StoreMessage await(Call call) {
+    while (true) {
+      synchronized (this) {
+        while (call.answer == null && failure == null && reading) {
+          waitForReader();
+        }
+        if (call.answer != null) {
+          return call.answer;
+        }
+        requireOpen();
+        reading = true;
+      }
+      read(SLICE_NANOS);
+    }
+  }
+
+  private static StoreMessage answered(StoreMessage answer) {
+    if (answer.op() == Op.FAILED) {
+      throw answer.failure();
+    }
+    return answer;
+  }
+
+  private void waitForReader() {
+    try {
+      wait();
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new DissociatedException(Code.CANCELLED, "store not asked: interrupted", e);
+    }
+  }
+
+  /** Reads for everybody; the caller has set {@code reading}. */
+  private void read(long nanos) {
+    DissociatedException why = null;
+    try {
+      if (nanos == 0 || !connection.pollAwake(handler)) {
+        connection.poll(handler, nanos);
+      }
+      if (Thread.currentThread().isInterrupted()) {
+        throw new DissociatedException(Code.CANCELLED, "store not asked: interrupted");
+      }
+    } catch (DissociatedException e) {
+      if (e.code() == Code.CANCELLED && Thread.currentThread().isInterrupted()) {
+        throw e;
+      }
+      why = e;
+    } finally {
+      synchronized (this) {
+        reading = false;
+        if (why != null && failure == null) {
+          failure = why;
+        }
+        notifyAll();
+      }
+    }
+  }
+
+  private void lookIn() {
+    synchronized (this) {
+      if (reading || failure != null || gone) {
+        return;
+      }
+      reading = true;
+    }
+    read(0);
+  }
+
+  // ---- leases
+
+  /** Where a buffer of an object on lease lies in this process. */
+  long resolve(BufferRef ref) {
+    return ref.length() == 0 ? 0 : connection.remoteMemory().resolve(ref.address(), ref.length());
+  }
+
+  /** Ends a lease; nothing may use its buffers any more. */
+  void release(long lease, List<BufferRef> refs) {
+    boolean tell;
+    synchronized (this) {
+      count(refs, -1);
+      leases--;
+      tell = failure == null && !gone;
+    }
+    try {
+      if (tell) {
+        send(StoreMessage.release(lease));
+      }
+    } catch (DissociatedException e) {
+      // The connection has ended, and the lease with it.
+    }
+    closeIfUnused();
+  }
+
+  private void count(List<BufferRef> refs, int change) {
+    for (BufferRef ref : refs) {
+      if (ref.length() > 0) {
+        inUse.merge(ref.segment(), change, (a, b) -> a + b == 0 ? null : Integer.valueOf(a + b));
+      }
+    }
+  }
+
+  /** No more requests; the connection ends with the last lease. Idempotent. */
+  void close() {
+    synchronized (this) {
+      closing = true;
+    }
+    closeIfUnused();
+  }
+
+  private void closeIfUnused() {
+    synchronized (this) {
+      if (!closing || leases > 0 || gone) {
+        return;
+      }
+      gone = true;
+    }
+    housekeeping.cancel(false);
+    connection.close();
+    connection.remoteMemory().close();
+  }
+
+  /** What the store says; called by whoever reads. */
+  private final class Answers implements MessageHandler {
+    @Override
+    public void message(ByteBuffer message) {
+      throw DissociatedException.violation("message refused: the store's messages have a tag");
+    }
+
+    @Override
+    public ArrowBuf allocate(long tag, long length) {
+      if (tag != StoreMessage.TAG) {
+        throw DissociatedException.violation("message refused: not of the store's, tag=" + tag);
+      }
+      return null;
+    }
+
+    @Override
+    public void tagged(long tag, ArrowBuf payload) {
+      payload.close();
+    }
+
+    @Override
+    public void tagged(long tag, ByteBuffer payload) {
+      // The bytes are the transport's, and gone after this call.
+      ByteBuffer copy = ByteBuffer.allocate(payload.remaining()).put(payload.duplicate()).flip();
+      StoreMessage message = StoreMessage.parse(copy);
+      switch (message.op()) {
+        case HIDE -> hide(message.a());
+        case EVENT -> listenerOf(message.request()).accept(message);
+        case OBJECT, DONE, OPENED, ROWS, USED, FAILED -> answer(message);
+        default ->
+            throw DissociatedException.violation(
+                "store message refused: not a store's to send, op=" + message.op());
+      }
+    }
+
+    private void answer(StoreMessage message) {
+      Call call;
+      synchronized (StoreChannel.this) {
+        call = calls.remove(message.request());
+        if (message.op() == Op.OBJECT) {
+          count(message.buffers(), 1);
+          leases++;
+        }
+        if (call != null) {
+          call.answer = message;
+          StoreChannel.this.notifyAll();
+        }
+      }
+      if (call == null && message.op() == Op.OBJECT) {
+        release(message.a(), message.buffers()); // nobody waits for it any more
+      }
+    }
+
+    private void hide(long segment) {
+      synchronized (StoreChannel.this) {
+        if (segment < 1 || segment > MOST_SEGMENT_ID || inUse.containsKey((int) segment)) {
+          throw DissociatedException.violation(
+              "store message refused: a segment is to be hidden that is in use, segment="
+                  + segment);
+        }
+        connection.forget((int) segment);
+      }
+      send(StoreMessage.plain(Op.HIDDEN, 0, segment, 0));
+    }
+
+    @Override
+    public void closed(DissociatedException cause) {
+      // told by poll()
+    }
+  }
+}

@@ -1,0 +1,34 @@
+package dev.dissociated.shm;
+
+import dev.dissociated.protocol.transport.Listener;
+
+/**
+ * A listener that lets another protocol in beside streams. A connection is a guest's when its first
+ * tagged message has the guest's tag; it keeps the frames, the segments and the addresses of this
+ * transport, and may hand over segments of its own. Thread-safe.
+ */
+public interface GuestListener extends Listener {
+  /** Makes the handler of a guest's connection. */
+  @FunctionalInterface
+  interface GuestAcceptor {
+    /** Takes a connection over; called on the listener's thread, must not block. */
+    GuestHandler accept(GuestEnd connection);
+  }
+
+  /**
+   * Connections whose first tagged message has {@code tag} go to {@code acceptor} from now on.
+   *
+   * @param acceptor null to let no more in
+   */
+  void admit(long tag, GuestAcceptor acceptor);
+
+  /**
+   * Takes a segment that a client has handed over into this listener's memory, after all checks.
+   *
+   * @param handed stays the caller's to close, whatever happens
+   * @return the segment, owned by the caller; null when the memory limit leaves no room
+   * @throws dev.dissociated.protocol.DissociatedException INVALID_ARGUMENT when it is not sealed
+   *     for good, has another size, or holes
+   */
+  SharedSegment adopt(HandedSegment handed);
+}

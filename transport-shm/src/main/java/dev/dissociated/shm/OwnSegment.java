@@ -1,0 +1,176 @@
+package dev.dissociated.shm;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+
+/**
+ * Memory of this process that it fills, makes immutable even for itself, and hands over to a server
+ * through {@link GuestClientEnd#hand}. The server and its clients keep it alive; this end keeps
+ * reading it until {@link #close}, after which nothing here may touch it.
+ *
+ * <p>It is filled in one of two ways: written through the mapping at {@link #address}, as far as
+ * {@link #commit} has given it memory, or appended to by {@link #append} without any mapping, which
+ * is the faster way to copy. Methods are for one thread at a time.
+ */
+public final class OwnSegment implements AutoCloseable {
+  private enum State {
+    WRITABLE,
+    FROZEN,
+    CLOSED
+  }
+
+  private static final int FIRST_SEALS =
+      Linux.F_SEAL_SHRINK | Linux.F_SEAL_GROW | Linux.F_SEAL_FUTURE_WRITE;
+  private static final int LAST_SEALS = Linux.F_SEAL_WRITE | Linux.F_SEAL_SEAL;
+
+  private final long capacity;
+  private int descriptor;
+  private long address;
+  private long committed;
+  private State state = State.WRITABLE;
+
+  private OwnSegment(int descriptor, long capacity) {
+    this.descriptor = descriptor;
+    this.capacity = capacity;
+  }
+
+  /**
+   * Makes a segment to be written through a mapping. It costs memory only as far as it is
+   * committed.
+   *
+   * @param capacity bytes that it may come to have, at least 1
+   */
+  public static OwnSegment mapped(long capacity) {
+    long whole = wholePages(capacity);
+    OwnSegment segment = new OwnSegment(Linux.createMemoryFile("dissociated"), whole);
+    boolean done = false;
+    try {
+      Linux.truncate(segment.descriptor, whole);
+      segment.address =
+          HugePaging.map(segment.descriptor, whole, Linux.PROT_READ | Linux.PROT_WRITE);
+      Linux.keepFromChildren(segment.address, whole);
+      done = true;
+      return segment;
+    } finally {
+      if (!done) {
+        segment.close();
+      }
+    }
+  }
+
+  /** Makes an empty segment to be appended to. */
+  public static OwnSegment appended() {
+    return new OwnSegment(Linux.createMemoryFile("dissociated"), 0);
+  }
+
+  private static long wholePages(long bytes) {
+    if (bytes < 1 || bytes > 1L << ShmFrame.OFFSET_BITS) {
+      throw new DissociatedException(
+          Code.INVALID_ARGUMENT, "segment not made: size out of range, bytes=" + bytes);
+    }
+    return (bytes + Linux.PAGE - 1) / Linux.PAGE * Linux.PAGE;
+  }
+
+  /** Where it is mapped; 0 for one that is appended to. */
+  public long address() {
+    return address;
+  }
+
+  /** Bytes that it may come to have; once frozen, bytes that it has. */
+  public long capacity() {
+    return capacity;
+  }
+
+  /** Bytes from the start that have memory; once frozen, the size. */
+  public long size() {
+    return committed;
+  }
+
+  /**
+   * Gives the first {@code bytes} memory, in whole pages.
+   *
+   * @throws DissociatedException RESOURCE_EXHAUSTED when there is none; touching it would end the
+   *     process
+   */
+  public void commit(long bytes) {
+    require(State.WRITABLE);
+    long end = wholePages(bytes);
+    if (end > capacity) {
+      throw new DissociatedException(
+          Code.RESOURCE_EXHAUSTED,
+          "segment is full, needs=" + end + " capacity=" + capacity + " has=" + committed);
+    }
+    if (end > committed) {
+      Linux.populate(address + committed, end - committed);
+      committed = end;
+    }
+  }
+
+  /** Copies memory to the end. */
+  public void append(long source, long length) {
+    require(State.WRITABLE);
+    for (long done = 0; done < length; ) {
+      done += Linux.write(descriptor, source + done, length - done);
+    }
+    committed += length;
+  }
+
+  /**
+   * Makes it immutable for everybody. The mapping stays where it is and can be read on; a write
+   * through it faults.
+   *
+   * @param bytes how much of it is used; the rest goes back to the kernel, in whole pages
+   */
+  public void freeze(long bytes) {
+    require(State.WRITABLE);
+    long size = address == 0 ? committed : wholePages(bytes);
+    if (address != 0) {
+      commit(size);
+      Linux.truncate(descriptor, size);
+      committed = size;
+    }
+    Linux.addSeals(descriptor, FIRST_SEALS);
+    int readOnly = Linux.reopen(descriptor, Linux.O_RDONLY);
+    try {
+      if (address != 0) {
+        Linux.mapReadOnlyOver(readOnly, address, size);
+        if (capacity > size) {
+          Linux.forbid(address + size, capacity - size);
+        }
+      }
+      Linux.addSeals(descriptor, LAST_SEALS);
+    } catch (RuntimeException e) {
+      Linux.close(readOnly);
+      throw e;
+    }
+    Linux.close(descriptor);
+    descriptor = readOnly;
+    state = State.FROZEN;
+  }
+
+  /** The descriptor to send; valid until it is closed. */
+  int descriptor() {
+    require(State.FROZEN);
+    return descriptor;
+  }
+
+  private void require(State needed) {
+    if (state != needed) {
+      throw new DissociatedException(
+          Code.INVALID_ARGUMENT, "segment cannot do that now, state=" + state);
+    }
+  }
+
+  /** Unmaps it and gives it back, as far as nobody else has it. Idempotent. */
+  @Override
+  public void close() {
+    if (state == State.CLOSED) {
+      return;
+    }
+    state = State.CLOSED;
+    if (address != 0) {
+      Linux.unmap(address, capacity);
+    }
+    Linux.close(descriptor);
+  }
+}
