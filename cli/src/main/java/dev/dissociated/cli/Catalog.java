@@ -4,8 +4,11 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.stream.ResidentStream;
 import dev.dissociated.protocol.stream.StreamSource;
+import dev.dissociated.protocol.stream.TableSource;
 import dev.dissociated.protocol.stream.TicketSource;
 import dev.dissociated.protocol.transport.Peer;
+import dev.dissociated.store.ObjectInfo;
+import dev.dissociated.store.Store;
 import java.io.IOException;
 import java.nio.channels.Channels;
 import java.nio.channels.FileChannel;
@@ -13,6 +16,9 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
@@ -21,8 +27,9 @@ import java.util.function.LongFunction;
 import org.apache.arrow.memory.ArrowBuf;
 
 /**
- * Names and the files behind them. A file is copied into shared memory when it is first read, and
- * served from there: never mapped, since its truncation would kill every reader.
+ * Names, and the files or the objects of the store behind them. A file is copied into shared memory
+ * when it is first read, and served from there: never mapped, since its truncation would kill every
+ * reader.
  *
  * <p>Tickets are names in UTF-8. Thread-safe. Close it after the last stream.
  */
@@ -34,6 +41,7 @@ final class Catalog implements TicketSource, AutoCloseable {
   private final Map<String, Object> locks = new ConcurrentHashMap<>();
   private final Map<String, ResidentStream> resident = new ConcurrentHashMap<>();
   private volatile LongFunction<ArrowBuf> memory = size -> null;
+  private volatile Store store;
 
   /**
    * @throws DissociatedException NOT_FOUND when a file does not exist or cannot be read
@@ -54,25 +62,56 @@ final class Catalog implements TicketSource, AutoCloseable {
     memory = allocate;
   }
 
-  Iterable<String> names() {
-    return files.keySet();
+  /** Whose objects are served beside the files; closed with this. */
+  void store(Store opened) {
+    store = opened;
   }
 
-  boolean contains(String name) {
+  /** Whether a file has that name, so that no object can. */
+  boolean hasFile(String name) {
     return files.containsKey(name);
+  }
+
+  /** All names, those of objects that are no tables too. */
+  List<String> names() {
+    List<String> names = new ArrayList<>(files.keySet());
+    if (store != null) {
+      store.list().forEach(object -> names.add(object.name()));
+    }
+    return names;
+  }
+
+  /** Names that can be read as streams. */
+  List<String> streams() {
+    List<String> names = new ArrayList<>(files.keySet());
+    if (store != null) {
+      store.list().stream()
+          .filter(object -> object.type().isTable())
+          .forEach(object -> names.add(object.name()));
+    }
+    return names;
+  }
+
+  private Optional<TableSource> object(String name) {
+    return store == null ? Optional.empty() : store.table(name).map(table -> table);
   }
 
   @Override
   public Optional<StreamSource> find(byte[] ticket, Peer client) {
     String name = new String(ticket, StandardCharsets.UTF_8);
-    return contains(name) ? Optional.of(out -> stream(name).produce(out)) : Optional.empty();
+    boolean known = hasFile(name) || store != null && store.contains(name);
+    return known ? Optional.of(out -> stream(name).produce(out)) : Optional.empty();
   }
 
   /** The data of {@code name}, read now if nobody asked for it before. */
-  ResidentStream stream(String name) {
+  TableSource stream(String name) {
     String file = files.get(name);
     if (file == null) {
-      throw new DissociatedException(Code.NOT_FOUND, "no such name, name=" + name);
+      return object(name)
+          .orElseThrow(
+              () ->
+                  new DissociatedException(
+                      Code.NOT_FOUND, "no such name, or no table, name=" + name));
     }
     ResidentStream known = resident.get(name);
     if (known != null) {
@@ -110,18 +149,36 @@ final class Catalog implements TicketSource, AutoCloseable {
 
   /** What is known of {@code name} without reading its data: -1 for what is not known yet. */
   Map<String, Object> describe(String name) {
-    ResidentStream stream = resident.get(name);
+    TableSource stream = resident.get(name);
+    ObjectInfo object = null;
+    if (stream == null && store != null && !hasFile(name)) {
+      object = store.stat(name).orElse(null);
+      stream = knownTable(object);
+    }
     Map<String, Object> row = Json.object();
     row.put("name", name);
     row.put("rows", stream == null ? -1 : stream.rows());
     row.put("batches", stream == null ? -1 : stream.batches());
-    row.put("bytes", stream == null ? -1 : stream.bytes());
-    row.put("resident", stream == null ? "no" : "yes");
+    long bytes = object == null ? -1 : object.bytes();
+    row.put("bytes", stream == null ? bytes : stream.bytes());
+    row.put("resident", stream == null && object == null ? "no" : "yes");
+    row.put("type", object == null ? "table" : object.type().name().toLowerCase(Locale.ROOT));
     return row;
+  }
+
+  private TableSource knownTable(ObjectInfo object) {
+    try {
+      return object == null || !object.type().isTable() ? null : object(object.name()).orElse(null);
+    } catch (DissociatedException e) {
+      return null; // what was put as a table is none
+    }
   }
 
   @Override
   public void close() {
+    if (store != null) {
+      store.close();
+    }
     resident.values().forEach(ResidentStream::close);
     resident.clear();
   }

@@ -1,7 +1,7 @@
 package dev.dissociated.cli;
 
 import dev.dissociated.protocol.DissociatedException;
-import dev.dissociated.protocol.stream.ResidentStream;
+import dev.dissociated.protocol.stream.TableSource;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import org.apache.arrow.flight.ActionType;
@@ -15,12 +15,15 @@ import org.apache.arrow.flight.Ticket;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowReader;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The catalogue as an ordinary Flight service that knows nothing of shared memory: a name is {@code
  * FlightDescriptor.path(NAME)}, its ticket is the name.
  */
 final class CatalogProducer extends NoOpFlightProducer {
+  private static final Logger LOG = LoggerFactory.getLogger(CatalogProducer.class);
   private static final long READY_MILLIS = 60_000;
 
   private final Catalog catalog;
@@ -45,7 +48,7 @@ final class CatalogProducer extends NoOpFlightProducer {
   }
 
   private FlightInfo info(String name, FlightDescriptor descriptor) {
-    ResidentStream stream = catalog.stream(name);
+    TableSource stream = catalog.stream(name);
     Ticket ticket = new Ticket(name.getBytes(StandardCharsets.UTF_8));
     return new FlightInfo(
         stream.schema(),
@@ -58,12 +61,15 @@ final class CatalogProducer extends NoOpFlightProducer {
   @Override
   public void listFlights(
       CallContext context, Criteria criteria, StreamListener<FlightInfo> listener) {
-    for (String name : catalog.names()) {
+    for (String name : catalog.streams()) {
       try {
         listener.onNext(info(name, FlightDescriptor.path(name)));
       } catch (DissociatedException e) {
-        listener.onError(status(e));
-        return;
+        if (catalog.hasFile(name)) {
+          listener.onError(status(e));
+          return;
+        }
+        LOG.warn("object not listed: {}", e.getMessage()); // deleted meanwhile, or no table
       }
     }
     listener.onCompleted();
@@ -108,6 +114,8 @@ final class CatalogProducer extends NoOpFlightProducer {
     CallStatus status =
         switch (e.code()) {
           case NOT_FOUND -> CallStatus.NOT_FOUND;
+          case ALREADY_EXISTS -> CallStatus.ALREADY_EXISTS;
+          case PERMISSION_DENIED -> CallStatus.UNAUTHORIZED;
           case RESOURCE_EXHAUSTED -> CallStatus.RESOURCE_EXHAUSTED;
           case INVALID_ARGUMENT -> CallStatus.INVALID_ARGUMENT;
           case UNSUPPORTED -> CallStatus.UNIMPLEMENTED;

@@ -10,8 +10,15 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.StreamSummary;
 import dev.dissociated.protocol.stream.DissociatedReader;
 import dev.dissociated.protocol.stream.StreamStatistics;
+import dev.dissociated.store.StoreClient;
+import dev.dissociated.store.StoreObject;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
@@ -20,6 +27,7 @@ import java.util.concurrent.Callable;
 import java.util.function.Supplier;
 import org.apache.arrow.flight.FlightDescriptor;
 import org.apache.arrow.flight.Ticket;
+import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -49,6 +57,8 @@ final class GetCommand implements Callable<Integer> {
     }
   }
 
+  private static final int COPY_STEP = 1 << 20;
+
   @Spec private CommandSpec spec;
 
   @Mixin private Target target;
@@ -73,6 +83,12 @@ final class GetCommand implements Callable<Integer> {
   private MetadataMode metadata;
 
   @Option(
+      names = "--wait",
+      paramLabel = "SECONDS",
+      description = "How long to wait for an object of that name to be put.")
+  private double wait;
+
+  @Option(
       names = "--output",
       paramLabel = "FILE",
       description = "Write it there: an Arrow stream if the name ends in .arrows or is -.")
@@ -86,10 +102,99 @@ final class GetCommand implements Callable<Integer> {
     long started = System.nanoTime();
     StreamReport report;
     try (BufferAllocator allocator = new RootAllocator()) {
+      if (name != null && ticket == null && command == null && mayBeObject()) {
+        Optional<Integer> done = object(allocator, started);
+        if (done.isPresent()) {
+          return done.get();
+        }
+      }
       report = target.with(() -> target.isFlight() ? overFlight(allocator) : directly(allocator));
     }
     print(report, (System.nanoTime() - started) / 1e9);
     return Main.OK;
+  }
+
+  private boolean mayBeObject() {
+    return !target.isFlight()
+        && target.scheme().equals("shm")
+        && (via == Via.AUTO || via == Via.SHM);
+  }
+
+  /**
+   * Gets an object that is no table; empty when there is none of that name, or it is one, which is
+   * then read like any other stream.
+   */
+  private Optional<Integer> object(BufferAllocator allocator, long started) throws Exception {
+    if (wait == 0 && !objects(allocator)) {
+      return Optional.empty();
+    }
+    return target.with(
+        () -> {
+          try (StoreClient store = target.store(allocator)) {
+            Duration patience = Duration.ofNanos(Math.round(wait * 1e9));
+            try (StoreObject object = store.get(name, patience)) {
+              if (object.type().isTable()) {
+                return Optional.empty();
+              }
+              write(object);
+              print(object, (System.nanoTime() - started) / 1e9);
+              return Optional.of(Main.OK);
+            }
+          }
+        });
+  }
+
+  /** Whether the server has an object of that name. */
+  private boolean objects(BufferAllocator allocator) {
+    try (StoreClient store = target.store(allocator)) {
+      return store.contains(name);
+    } catch (DissociatedException e) {
+      return false; // a server of streams only, or none: the stream will say
+    }
+  }
+
+  /** A file appears under its name only when it is whole. */
+  private void write(StoreObject object) throws IOException {
+    if (output == null) {
+      return;
+    }
+    if (output.equals("-")) {
+      copy(object, System.out);
+      return;
+    }
+    Path file = Path.of(output).toAbsolutePath();
+    Path partial =
+        file.resolveSibling("." + file.getFileName() + "." + ProcessHandle.current().pid());
+    try {
+      try (OutputStream out = Files.newOutputStream(partial)) {
+        copy(object, out);
+      }
+      Files.move(partial, file, StandardCopyOption.REPLACE_EXISTING);
+    } finally {
+      Files.deleteIfExists(partial);
+    }
+  }
+
+  private static void copy(StoreObject object, OutputStream out) throws IOException {
+    for (int i = 0; i < object.buffers(); i++) {
+      try (ArrowBuf buffer = object.buffer(i)) {
+        for (long at = 0; at < buffer.capacity(); at += COPY_STEP) {
+          buffer.getBytes(at, out, (int) Math.min(COPY_STEP, buffer.capacity() - at));
+        }
+      }
+    }
+  }
+
+  private void print(StoreObject object, double seconds) {
+    Map<String, Object> result = Json.object();
+    result.put("name", name);
+    result.put("via", "shm");
+    result.put("type", PutCommand.word(object.type()));
+    result.put("bytes", object.bytes());
+    result.put("server_copied_bytes", 0);
+    result.put("client_copied_bytes", 0);
+    result.put("seconds", Math.round(seconds * 1e6) / 1e6);
+    print(result);
   }
 
   private StreamReport overFlight(BufferAllocator allocator) throws IOException {
@@ -196,6 +301,10 @@ final class GetCommand implements Callable<Integer> {
     result.put("client_copied_bytes", counted ? report.clientCopiedBytes() : null);
     result.put("seconds", Math.round(seconds * 1e6) / 1e6);
     result.put("mb_per_s", Math.round(report.bytes() / seconds / 1e4) / 100.0);
+    print(result);
+  }
+
+  private void print(Map<String, Object> result) {
     if ("-".equals(output)) {
       return;
     }

@@ -33,9 +33,14 @@ final class ListCommand implements Callable<Integer> {
       rows.forEach(row -> System.out.println(Json.line(row)));
       return Main.OK;
     }
-    Table table = new Table("NAME", "ROWS", "BYTES");
+    Table table = new Table("NAME", "TYPE", "ROWS", "BYTES");
     rows.forEach(
-        row -> table.row(row.get("name"), known(row.get("rows")), known(row.get("bytes"))));
+        row ->
+            table.row(
+                row.get("name"),
+                row.getOrDefault("type", "table"),
+                known(row.get("rows")),
+                known(row.get("bytes"))));
     System.out.println(table);
     return Main.OK;
   }

@@ -15,8 +15,10 @@ import picocli.CommandLine.ScopeType;
     subcommands = {
       ServeCommand.class,
       GetCommand.class,
+      PutCommand.class,
       ListCommand.class,
       StatCommand.class,
+      RmCommand.class,
       DoctorCommand.class,
       DemoCommand.class,
       BenchCommand.class,

@@ -9,6 +9,8 @@ import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.stream.StreamLimits;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
+import dev.dissociated.store.Store;
+import dev.dissociated.store.StoreOptions;
 import java.io.IOException;
 import java.net.URI;
 import java.net.URISyntaxException;
@@ -113,7 +115,13 @@ final class ServeCommand implements Callable<Integer> {
           "Huge pages for shared memory: off (default), collapse, hugetlb (reserved ones), auto.")
   private String hugePages;
 
-  @Option(names = "--read-only", description = "Take no data from clients (always so today).")
+  @Option(
+      names = "--evict",
+      description =
+          "What happens to objects that nobody holds when room is needed: ${COMPLETION-CANDIDATES}.")
+  private StoreOptions.Evict evict = StoreOptions.Evict.LRU;
+
+  @Option(names = "--read-only", description = "Take no data from clients.")
   private boolean readOnly;
 
   @Parameters(paramLabel = "NAME=FILE", arity = "0..*", description = "What to serve; - is stdin.")
@@ -182,6 +190,7 @@ final class ServeCommand implements Callable<Integer> {
     DissociatedProducer producer = builder.build();
     built.set(producer);
     catalog.memory(memory(producer, allocator));
+    openStore(producer, catalog);
     return producer;
   }
 
@@ -219,6 +228,18 @@ final class ServeCommand implements Callable<Integer> {
       }
     }
     return allocator::buffer;
+  }
+
+  /** Objects can be put where clients come by shared memory. */
+  private void openStore(DissociatedProducer producer, Catalog catalog) {
+    for (Listener listener : producer.listeners()) {
+      if (listener.location().scheme().equals(SHM)) {
+        StoreOptions options =
+            StoreOptions.DEFAULT.evict(evict).readOnly(readOnly).taken(catalog::hasFile);
+        catalog.store(Store.on(listener, options));
+        return;
+      }
+    }
   }
 
   /** The rows of {@code stat}, whichever way it is asked. */

@@ -1,8 +1,14 @@
 package dev.dissociated.cli;
 
 import dev.dissociated.flight.DissociatedClient;
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.stream.DissociatedReader;
+import dev.dissociated.store.ObjectInfo;
+import dev.dissociated.store.StoreClient;
+import dev.dissociated.store.StoreUsage;
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -11,13 +17,21 @@ import org.apache.arrow.memory.RootAllocator;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
+import picocli.CommandLine.Parameters;
 
-/** {@code stat}: who holds which leases. */
+/** {@code stat}: who holds which leases, on streams and on objects. */
 @Command(name = "stat", description = "Says who is connected, what they read and what they hold.")
 final class StatCommand implements Callable<Integer> {
   private static final long WATCH_MILLIS = 1000;
 
   @Mixin private Target target;
+
+  @Parameters(
+      paramLabel = "NAME",
+      index = "1",
+      arity = "0..1",
+      description = "An object of the store, for what is known of it alone.")
+  private String name;
 
   @Option(names = "--json", description = "Print one line of JSON.")
   private boolean json;
@@ -30,8 +44,16 @@ final class StatCommand implements Callable<Integer> {
     try (BufferAllocator allocator = new RootAllocator()) {
       while (true) {
         Map<String, Object> stat =
-            target.with(() -> target.isFlight() ? overFlight(allocator) : directly(allocator));
-        print(stat);
+            target.with(
+                () ->
+                    name != null
+                        ? object(allocator)
+                        : target.isFlight() ? overFlight(allocator) : directly(allocator));
+        if (name == null || json) {
+          print(stat);
+        } else {
+          stat.forEach((key, value) -> System.out.printf("%-20s %s%n", key, value));
+        }
         if (!watch) {
           return Main.OK;
         }
@@ -46,6 +68,61 @@ final class StatCommand implements Callable<Integer> {
     }
   }
 
+  private Map<String, Object> object(BufferAllocator allocator) {
+    try (StoreClient store = target.store(allocator)) {
+      ObjectInfo info =
+          store
+              .stat(name)
+              .orElseThrow(
+                  () -> new DissociatedException(Code.NOT_FOUND, "no such object, name=" + name));
+      Map<String, Object> row = Json.object();
+      row.put("name", info.name());
+      row.put("type", PutCommand.word(info.type()));
+      row.put("bytes", info.bytes());
+      row.put("user", Integer.toUnsignedLong(info.user()));
+      row.put("leases", info.leases());
+      row.put("pinned", info.pinned());
+      row.put("age_ms", info.ageMillis());
+      row.put("ttl_ms", info.ttlMillis());
+      return row;
+    }
+  }
+
+  /** What the store behind a socket has; null where there is none. */
+  private Map<String, Object> store(BufferAllocator allocator) {
+    if (!target.scheme().equals("shm")) {
+      return null;
+    }
+    StoreUsage usage;
+    try (StoreClient store = target.store(allocator)) {
+      usage = store.usage();
+    } catch (DissociatedException e) {
+      return null; // a server of streams only
+    }
+    Map<String, Object> row = Json.object();
+    row.put("limit", usage.limit());
+    row.put("reserved", usage.reserved());
+    row.put("used", usage.used());
+    row.put("objects", usage.objects());
+    row.put("bytes", usage.bytes());
+    row.put("leases", usage.leases());
+    row.put("leased_bytes", usage.leasedBytes());
+    row.put("evicted", usage.evicted());
+    List<Map<String, Object>> clients = new ArrayList<>();
+    for (StoreUsage.Client client : usage.clients()) {
+      Map<String, Object> each = Json.object();
+      each.put("client", client.number());
+      each.put("user", Integer.toUnsignedLong(client.user()));
+      each.put("process", client.process());
+      each.put("leases", client.leases());
+      each.put("leased_bytes", client.bytes());
+      clients.add(each);
+    }
+    // The last one is this command.
+    row.put("clients", clients.subList(0, Math.max(0, clients.size() - 1)));
+    return row;
+  }
+
   /** The connection that asks is on the list too, and left out: it is over when this is read. */
   private Map<String, Object> directly(BufferAllocator allocator) throws IOException {
     try (DissociatedReader reader = target.direct(allocator, SystemTables.STAT)) {
@@ -53,6 +130,10 @@ final class StatCommand implements Callable<Integer> {
       streams.removeIf(row -> SystemTables.STAT.equals(row.get("name")));
       Map<String, Object> stat = Json.object();
       stat.put("streams", streams);
+      Map<String, Object> store = store(allocator);
+      if (store != null) {
+        stat.put("store", store);
+      }
       return stat;
     }
   }
@@ -87,6 +168,10 @@ final class StatCommand implements Callable<Integer> {
           row.get("leased_bytes"));
     }
     System.out.println(table);
+    Map<String, Object> store = (Map<String, Object>) stat.get("store");
+    if (store != null) {
+      printStore(store);
+    }
     List<Map<String, Object>> transports =
         (List<Map<String, Object>>) stat.getOrDefault("transports", List.of());
     for (Map<String, Object> transport : transports) {
@@ -97,5 +182,27 @@ final class StatCommand implements Callable<Integer> {
           Bytes.human(((Number) transport.get("memory_reserved")).longValue()),
           Bytes.human(((Number) transport.get("memory_limit")).longValue()));
     }
+  }
+
+  @SuppressWarnings("unchecked")
+  private static void printStore(Map<String, Object> store) {
+    Table table = new Table("STORE CLIENT", "USER", "PROCESS", "LEASES", "LEASED BYTES");
+    for (Map<String, Object> row : (List<Map<String, Object>>) store.get("clients")) {
+      table.row(
+          row.get("client"),
+          row.get("user"),
+          row.get("process"),
+          row.get("leases"),
+          row.get("leased_bytes"));
+    }
+    System.out.println(table);
+    System.out.printf(
+        "store: %s objects of %s, %s used, %s reserved, %s at most, %s evicted%n",
+        store.get("objects"),
+        Bytes.human((Long) store.get("bytes")),
+        Bytes.human((Long) store.get("used")),
+        Bytes.human((Long) store.get("reserved")),
+        Bytes.human((Long) store.get("limit")),
+        store.get("evicted"));
   }
 }

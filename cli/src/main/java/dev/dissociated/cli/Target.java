@@ -8,6 +8,7 @@ import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.stream.DissociatedReader;
 import dev.dissociated.protocol.transport.Connection;
 import dev.dissociated.protocol.transport.Transport;
+import dev.dissociated.store.StoreClient;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.URI;
@@ -98,6 +99,15 @@ final class Target {
       }
     }
     return builder;
+  }
+
+  /** A client of the store behind a socket. */
+  StoreClient store(BufferAllocator allocator) {
+    if (isFlight() || !scheme().equals(SHM)) {
+      throw new ParameterException(
+          spec.commandLine(), "objects are reached by the daemon's socket only: " + target);
+    }
+    return StoreClient.connect(allocator, places().get(0));
   }
 
   /** Reads a stream by its ticket over the server's own transport, without Flight. */

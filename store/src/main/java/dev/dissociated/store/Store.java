@@ -122,6 +122,13 @@ public final class Store implements AutoCloseable {
     }
   }
 
+  /** What is known of an object; empty when there is none of that name. */
+  public Optional<ObjectInfo> stat(String name) {
+    synchronized (lock) {
+      return Optional.ofNullable(catalogue.find(name)).map(found -> found.info(System.nanoTime()));
+    }
+  }
+
   /** Whether an object has that name. */
   public boolean contains(String name) {
     synchronized (lock) {

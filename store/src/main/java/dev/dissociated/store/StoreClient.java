@@ -7,6 +7,7 @@ import dev.dissociated.shm.GuestClientEnd;
 import dev.dissociated.shm.ShmTransport;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.ReadableByteChannel;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -38,6 +39,7 @@ import org.apache.arrow.vector.ipc.ArrowStreamWriter;
  */
 public final class StoreClient implements AutoCloseable {
   private static final int PAGE_OF_NAMES = 1000;
+  private static final int COPY_STEP = 1 << 20;
 
   /** A name that has come or gone. */
   public record Event(String name, ObjectType type, boolean gone) {}
@@ -99,6 +101,20 @@ public final class StoreClient implements AutoCloseable {
   public void put(String name, ArrowBuf bytes, PutOptions how) {
     try (PutBuffer copy = new PutBuffer()) {
       copy.append(bytes.memoryAddress() + bytes.readerIndex(), bytes.readableBytes());
+      copy.put(channel, ObjectType.BYTES, name, how, null);
+    }
+  }
+
+  /**
+   * Puts all bytes of a channel, which stays the caller's; however many, they need little memory.
+   */
+  public void put(String name, ReadableByteChannel bytes, PutOptions how) throws IOException {
+    ByteBuffer step = ByteBuffer.allocateDirect(COPY_STEP);
+    try (PutBuffer copy = new PutBuffer()) {
+      while (bytes.read(step) >= 0) {
+        copy.append(step.flip());
+        step.clear();
+      }
       copy.put(channel, ObjectType.BYTES, name, how, null);
     }
   }

@@ -22,7 +22,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
  * <p>The metadata are encapsulated messages without bodies, a schema first; offsets in them are
  * from the start of the message's body.
  */
-public final class BorrowedStream implements StreamSource {
+public final class BorrowedStream implements TableSource {
   private static final int CONTINUATION = -1;
   private static final int PREFIX_LENGTH = 2 * Integer.BYTES;
 
@@ -190,6 +190,7 @@ public final class BorrowedStream implements StreamSource {
    * The same data as vectors over the same memory. What a reader has loaded holds the memory until
    * it is released, also after the reader is closed.
    */
+  @Override
   public ArrowReader reader(BufferAllocator allocator) {
     var places = messages.iterator();
     var prepared =
@@ -207,22 +208,22 @@ public final class BorrowedStream implements StreamSource {
     return new ResidentReader(schema, prepared, allocator, true);
   }
 
-  /** The schema, dictionary-encoded fields as in IPC. */
+  @Override
   public Schema schema() {
     return schema;
   }
 
-  /** Rows of all record batches. */
+  @Override
   public long rows() {
     return rows;
   }
 
-  /** Record batches, dictionaries not counted. */
+  @Override
   public long batches() {
     return batches;
   }
 
-  /** Bytes of all bodies. */
+  @Override
   public long bytes() {
     return bytes;
   }

@@ -26,7 +26,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
  * <p>Immutable after reading; any number of clients may be served at a time. The memory is released
  * by {@link #close}, which must come after the last client's stream has ended.
  */
-public final class ResidentStream implements StreamSource, AutoCloseable {
+public final class ResidentStream implements TableSource, AutoCloseable {
   /** One message, ready to be sent. */
   record Prepared(ByteBuffer flatbuffer, MessageBody body, boolean isRecordBatch) {}
 
@@ -143,26 +143,27 @@ public final class ResidentStream implements StreamSource, AutoCloseable {
    * The same data as vectors over the same memory, for this process; must be closed before this
    * stream.
    */
+  @Override
   public ArrowReader reader(BufferAllocator allocator) {
     return new ResidentReader(schema, messages.iterator(), allocator, false);
   }
 
-  /** The schema, dictionary-encoded fields as in IPC. */
+  @Override
   public Schema schema() {
     return schema;
   }
 
-  /** Rows of all record batches. */
+  @Override
   public long rows() {
     return rows;
   }
 
-  /** Record batches, dictionaries not counted. */
+  @Override
   public long batches() {
     return batches;
   }
 
-  /** Bytes of all bodies. */
+  @Override
   public long bytes() {
     return bytes;
   }
