@@ -336,7 +336,13 @@ class ClientTest extends FlightTest {
     FlightExchange[] exchange = new FlightExchange[1];
     ExchangeOffer late = offer(client, exchange);
     DissociatedException e =
-        assertThrows(DissociatedException.class, () -> exchange[0].await(message -> {}));
+        assertThrows(
+            DissociatedException.class,
+            () -> {
+              while (true) { // heartbeats
+                exchange[0].await(message -> {});
+              }
+            });
     assertEquals(Code.CANCELLED == e.code() ? Code.CANCELLED : Code.TIMED_OUT, e.code());
     exchange[0].close();
     try (DissociatedReader reader = claim(late, late.token())) {
