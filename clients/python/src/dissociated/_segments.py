@@ -130,6 +130,10 @@ class SegmentTable:
             raise violation(f"buffer refused: its segment was never announced, segment={segment}")
         return found
 
+    def forget(self, segment: int) -> None:
+        """Forgets a segment, whose id may come again; it stays mapped while buffers live."""
+        self._segments.pop(segment, None)
+
     def clear(self) -> None:
         """Forgets every segment; those with live buffers stay mapped until these go."""
         self._segments.clear()

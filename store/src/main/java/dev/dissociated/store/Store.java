@@ -194,6 +194,9 @@ public final class Store implements AutoCloseable {
   }
 
   void requireWritable() {
+    if (closed) {
+      throw new DissociatedException(Code.UNAVAILABLE, "store not changed: it is closed");
+    }
     if (options.readOnly()) {
       throw new DissociatedException(
           Code.PERMISSION_DENIED, "store not changed: it is read-only, socket=" + socket());

@@ -1,0 +1,414 @@
+"""A client's connection to a store: frames, answers, leases and segments."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import select
+import socket
+import struct
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any, Optional
+
+from ._segments import Segment, SegmentTable, close_all
+from .errors import Code, DissociatedError, violation
+from .wire.frame import (
+    FRAME_HEADER,
+    HEADER_LENGTH,
+    MAX_SEGMENT_ID,
+    MAX_SHORT_PAYLOAD,
+    OFFSET_BITS,
+    Hello,
+    Kind,
+    check_header,
+    frame,
+    parse_error,
+    parse_segment,
+    segment_frame,
+)
+from .wire.store import (
+    STORE_TAG,
+    STORE_VERSION,
+    Op,
+    StoreMessage,
+    parse_store_message,
+    store_message,
+)
+
+_ANCILLARY = socket.CMSG_SPACE(2 * array.array("i").itemsize)
+_SLICE = 0.5  # seconds after which others may have a turn at reading
+_RECEIVE = 256 << 10
+
+
+class Lease:
+    """One lease on an object; ends when the last buffer over it goes."""
+
+    __slots__ = ("_channel", "_number", "_segments", "numbers")
+
+    def __init__(
+        self, channel: StoreChannel, number: int, numbers: list[int], segments: list[Segment]
+    ) -> None:
+        self._channel = channel
+        self._number = number
+        self.numbers = numbers
+        self._segments = segments  # stay mapped
+
+    def __del__(self) -> None:
+        try:
+            self._segments = []
+            self._channel.release(self._number, self.numbers)
+        except (AttributeError, TypeError):
+            pass  # at the interpreter's exit, what release() needs may be gone already
+
+
+class StoreChannel:
+    """One connection. Thread-safe: of those who wait for answers, one reads for all.
+
+    Of a forked child nothing is left but the memory: it must connect anew.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._process = os.getpid()
+        self._lock = threading.Condition(threading.Lock())
+        self._sending = threading.Lock()
+        # Leases end wherever the last reference goes, also where a lock is held.
+        self._released: deque[tuple[int, list[int]]] = deque()
+        self._answers: dict[int, Optional[StoreMessage]] = {}
+        self._segments = SegmentTable()
+        self._in_use: dict[int, int] = {}
+        self._leases = 0
+        self._last_request = 0
+        self._last_segment = 0
+        self._reading = False
+        self._closing = False
+        self._failure: Optional[DissociatedError] = None
+        self._hello: Optional[Hello] = None
+        self._buffer = bytearray()
+        self._descriptors: list[int] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(path)
+        except OSError as e:
+            self._socket.close()
+            raise DissociatedError(
+                Code.UNAVAILABLE, f"cannot connect: {e.strerror}, socket={path}"
+            ) from e
+        try:
+            self._greet()
+        except BaseException:
+            self._end()
+            raise
+        keeper = threading.Thread(
+            target=_look_in, args=(weakref.ref(self),), name="dissociated-store", daemon=True
+        )
+        keeper.start()
+        _channels.add(self)
+
+    def _greet(self) -> None:
+        deadline = time.monotonic() + 5
+        while self._hello is None:
+            if not self._receive(max(0, deadline - time.monotonic())):
+                raise DissociatedError(
+                    Code.TIMED_OUT, f"cannot connect: the server says nothing, socket={self.path}"
+                )
+        self.number = self.call(Op.OPEN, a=STORE_VERSION).b
+
+    # ---- asking
+
+    def call(self, op: Op, segments: Optional[list[Any]] = None, **fields: Any) -> StoreMessage:
+        """Sends a request and waits for its answer; hands over ``segments`` before it.
+
+        :param segments: pairs of id, from :meth:`next_segments`, and :class:`OwnSegment`
+        """
+        with self._lock:
+            self._require_open()
+            self._last_request += 1
+            request = self._last_request
+            self._answers[request] = None
+        try:
+            message = store_message(op, request=request, **fields)
+            with self._sending:
+                for number, segment in segments or ():
+                    size = os.fstat(segment.descriptor).st_size
+                    self._send(segment_frame(number, size), segment.descriptor)
+                self._send(frame(Kind.TAGGED, message, STORE_TAG))
+            self._settle()
+            answer = self._await(request)
+        except BaseException:
+            with self._lock:
+                late = self._answers.pop(request)
+            if late is not None and late.op is Op.OBJECT:
+                self.lease(late)  # and ends it at once
+            raise
+        with self._lock:
+            del self._answers[request]
+        if answer.op is Op.FAILED:
+            raise answer.failure()
+        return answer
+
+    def next_segments(self, count: int) -> list[int]:
+        """Ids that no segment of this client's has that waits for its put."""
+        with self._lock:
+            numbers = []
+            for _ in range(count):
+                self._last_segment = self._last_segment % MAX_SEGMENT_ID + 1
+                numbers.append(self._last_segment)
+            return numbers
+
+    def _require_open(self) -> None:
+        if os.getpid() != self._process:
+            raise DissociatedError(Code.UNAVAILABLE, "store not asked: connect anew after a fork")
+        if self._failure is not None:
+            raise DissociatedError(self._failure.code, self._failure.message)
+        if self._closing:
+            raise DissociatedError(Code.CANCELLED, "store not asked: this client is closed")
+
+    def _send(self, data: bytes, descriptor: int = -1) -> None:
+        try:
+            sent = 0
+            if descriptor >= 0:
+                sent = socket.send_fds(self._socket, [data], [descriptor])
+            self._socket.sendall(memoryview(data)[sent:])
+        except OSError as e:
+            raise DissociatedError(
+                Code.UNAVAILABLE, f"the store is gone: {e.strerror}, socket={self.path}"
+            ) from e
+
+    def _await(self, request: int) -> StoreMessage:
+        while True:
+            with self._lock:
+                while (
+                    self._answers[request] is None and self._failure is None and self._reading
+                ):
+                    self._lock.wait(_SLICE)
+                answer = self._answers[request]
+                if answer is not None:
+                    return answer
+                self._require_open()
+                self._reading = True
+            self._read(_SLICE)
+
+    def _read(self, seconds: float) -> None:
+        """Reads for everybody; the caller has set ``_reading``."""
+        failure = None
+        try:
+            self._receive(seconds)
+        except DissociatedError as e:
+            failure = e
+        finally:
+            with self._lock:
+                self._reading = False
+                if failure is not None and self._failure is None:
+                    self._failure = failure
+                self._lock.notify_all()
+            if self._closing and not self._leases:
+                self.drop()
+
+    def look_in(self) -> bool:
+        """Takes what has come while nobody waits; whether it is worth coming again."""
+        with self._lock:
+            if self._failure is not None or self._socket.fileno() < 0:
+                return False
+            if self._reading:
+                return True
+            self._reading = True
+        self._read(0)
+        self._settle()
+        return True
+
+    # ---- receiving
+
+    def _receive(self, seconds: float) -> bool:
+        poller = select.poll()
+        try:
+            poller.register(self._socket, select.POLLIN)
+            if not poller.poll(int(seconds * 1000)):
+                return False
+            flags = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
+            data, ancillary, flags, _ = self._socket.recvmsg(_RECEIVE, _ANCILLARY, flags)
+        except BlockingIOError:
+            return False
+        except (OSError, ValueError) as e:
+            raise DissociatedError(
+                Code.UNAVAILABLE, f"the store is gone: {e}, socket={self.path}"
+            ) from e
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                received = array.array("i")
+                received.frombytes(content[: len(content) - len(content) % received.itemsize])
+                self._descriptors.extend(received)
+        if flags & socket.MSG_CTRUNC or len(self._descriptors) > 1:
+            close_all(self._descriptors)
+            raise violation("frame refused: more descriptors than segments")
+        if not data:
+            raise DissociatedError(
+                Code.UNAVAILABLE, f"the store is gone: it has closed, socket={self.path}"
+            )
+        self._buffer += data
+        self._dispatch()
+        return True
+
+    def _dispatch(self) -> None:
+        start, buffer = 0, self._buffer
+        while len(buffer) - start >= HEADER_LENGTH:
+            length, tag, number = FRAME_HEADER.unpack_from(buffer, start)
+            kind = check_header(length, tag, number)
+            if length > MAX_SHORT_PAYLOAD:
+                raise violation(f"frame refused: too long, length={length}")
+            end = start + HEADER_LENGTH + length
+            if end > len(buffer):
+                break
+            payload = bytes(buffer[start + HEADER_LENGTH : end])
+            start = end
+            self._take(kind, tag, payload)
+        del buffer[:start]
+
+    def _take(self, kind: Kind, tag: int, payload: bytes) -> None:
+        if kind is Kind.ERROR:
+            raise parse_error(payload)
+        if self._hello is None:
+            if kind is not Kind.HELLO:
+                raise violation(f"frame refused: the first must be HELLO, kind={kind.name}")
+            self._hello = Hello.parse(payload)
+        elif kind is Kind.SEGMENT:
+            segment, size = parse_segment(payload)
+            if not self._descriptors:
+                raise violation(f"segment refused: no descriptor came, segment={segment}")
+            self._segments.add(segment, self._descriptors.pop(), size)
+        elif kind is Kind.TAGGED and tag == STORE_TAG:
+            self._message(parse_store_message(payload))
+        elif kind is not Kind.HEARTBEAT:
+            raise violation(f"frame refused: not a store's to send, kind={kind.name}")
+
+    def _message(self, message: StoreMessage) -> None:
+        if message.op is Op.HIDE:
+            with self._lock:
+                if message.a in self._in_use:
+                    raise violation(f"segment not hidden: it is in use, segment={message.a}")
+                self._segments.forget(message.a)
+            with self._sending:
+                hidden = store_message(Op.HIDDEN, a=message.a)
+                self._send(frame(Kind.TAGGED, hidden, STORE_TAG))
+            return
+        if message.op is Op.EVENT:
+            return
+        abandoned = False
+        with self._lock:
+            if message.op is Op.OBJECT:
+                for segment, _, length in message.buffers():
+                    if length:
+                        self._in_use[segment] = self._in_use.get(segment, 0) + 1
+                self._leases += 1
+            if message.request in self._answers:
+                self._answers[message.request] = message
+                self._lock.notify_all()
+            else:
+                abandoned = message.op is Op.OBJECT
+        if abandoned:
+            self.lease(message)  # and ends it at once
+
+    # ---- leases
+
+    def lease(self, answer: StoreMessage) -> tuple[Lease, list[tuple[int, int]]]:
+        """The lease that an OBJECT is, with address and length of each of its buffers."""
+        numbers, places, segments = [], [], []
+        with self._lock:
+            for number, offset, length in answer.buffers():
+                if not length:
+                    places.append((0, 0))
+                    continue
+                numbers.append(number)
+                segment = self._segments.get(number)
+                if offset + length > segment.size:
+                    raise violation(
+                        f"buffer refused: outside its segment, offset={offset} length={length}"
+                    )
+                segments.append(segment)
+                places.append((segment.address + offset, length))
+        return Lease(self, answer.a, numbers, segments), places
+
+    def release(self, number: int, segments: list[int]) -> None:
+        """Ends a lease; nobody uses its buffers any more. Waits for nothing."""
+        if os.getpid() == self._process:
+            self._released.append((number, segments))
+            self._settle()
+
+    def _settle(self) -> None:
+        """Ends what was released, unless somebody is busy: then whoever comes next does."""
+        while self._released and self._sending.acquire(False):
+            try:
+                if not self._lock.acquire(False):
+                    return
+                try:
+                    ended = self._forget_released()
+                finally:
+                    self._lock.release()
+                if ended and self._failure is None:
+                    payload = struct.pack(f"<{len(ended)}Q", *ended)
+                    message = store_message(Op.RELEASE, b=len(ended), payload=payload)
+                    self._send(frame(Kind.TAGGED, message, STORE_TAG))
+            except DissociatedError:
+                pass  # the connection has ended, and the leases with it
+            finally:
+                self._sending.release()
+        if self._closing and not self._leases:
+            self._end()
+
+    def _forget_released(self) -> list[int]:
+        ended = []
+        while self._released:
+            number, segments = self._released.popleft()
+            for segment in segments:
+                left = self._in_use[segment] - 1
+                if left:
+                    self._in_use[segment] = left
+                else:
+                    del self._in_use[segment]
+            self._leases -= 1
+            ended.append(number)
+        return ended
+
+    def close(self) -> None:
+        """No more requests; the connection ends with the last lease. Idempotent."""
+        self._closing = True
+        self._settle()
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes who reads
+        if not self._reading:
+            self.drop()
+
+    def drop(self) -> None:
+        """Closes what the connection has open; what is mapped and in use stays."""
+        self._socket.close()
+        close_all(self._descriptors)
+        self._descriptors = []
+        self._segments.clear()
+
+
+def _look_in(reference: weakref.ref[StoreChannel]) -> None:
+    """A thread per connection that keeps it going while nobody waits for an answer."""
+    while True:
+        time.sleep(_SLICE)
+        channel = reference()
+        if channel is None or not channel.look_in():
+            return
+        del channel
+
+
+_channels: weakref.WeakSet[StoreChannel] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child must neither speak on its parent's connections nor keep them open."""
+    for channel in list(_channels):
+        channel.drop()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,185 @@
+"""Tables and tensors as they lie in the buffers of a store's objects."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import pyarrow as pa
+
+from ._decoder import _Source
+from .errors import Code, DissociatedError
+from .wire.ipc_message import MessageParser
+
+_PREFIX = struct.Struct("<iI")
+_CONTINUATION = -1
+_ALIGNMENT = 8
+_NODE = struct.Struct("<qq")
+_EXTENSION = b"ARROW:extension:name"
+_EXTENSION_METADATA = b"ARROW:extension:metadata"
+_TENSOR = b"arrow.fixed_shape_tensor"
+_NAME = "tensor"
+
+
+def _corrupt(why: object) -> DissociatedError:
+    return DissociatedError(Code.DATA_CORRUPT, f"not a table: {why}")
+
+
+def split_stream(read: Any) -> tuple[bytes, list[tuple[int, int]]]:
+    """The messages of an IPC stream without their bodies, and where these lie in it.
+
+    :param read: gives bytes of the stream by offset and length
+    """
+    metadata, bodies, parser, at = [], [], MessageParser(), 0
+    while True:
+        prefix = read(at, _PREFIX.size)
+        if len(prefix) < _PREFIX.size:
+            break
+        continuation, length = _PREFIX.unpack(prefix)
+        if continuation != _CONTINUATION:
+            raise _corrupt("a message without its mark")
+        if not length:
+            break
+        flatbuffer = read(at + _PREFIX.size, length)
+        message = parser.parse(flatbuffer)
+        metadata += [prefix, flatbuffer]
+        at += _PREFIX.size + length
+        if message.has_body and message.body_length:
+            bodies.append((at, message.body_length))
+            at += message.body_length
+    return b"".join(metadata), bodies
+
+
+def read_table(buffers: Sequence[Any]) -> pa.RecordBatchReader:
+    """The stream in an object's buffers, over their memory.
+
+    :param buffers: pyarrow buffers
+    """
+    if not buffers:
+        raise _corrupt("no metadata")
+    metadata, source, parser = buffers[0].to_pybytes(), _Source(), MessageParser()
+    at, body, used = 0, 1, 0
+    while at < len(metadata):
+        if len(metadata) - at < _PREFIX.size:
+            raise _corrupt("a message is cut")
+        continuation, length = _PREFIX.unpack_from(metadata, at)
+        flatbuffer = metadata[at + _PREFIX.size : at + _PREFIX.size + length]
+        if continuation != _CONTINUATION or not length or len(flatbuffer) != length:
+            raise _corrupt("a message is cut")
+        at += _PREFIX.size + length
+        message = parser.parse(flatbuffer)
+        source.put(struct.pack("<I", length))
+        source.put(flatbuffer)
+        if not message.has_body or not message.body_length:
+            continue
+        while body < len(buffers) and used == buffers[body].size:
+            body, used = body + 1, 0
+        if body == len(buffers) or message.body_length > buffers[body].size - used:
+            raise _corrupt("a body is missing or too short")
+        source.put(buffers[body].slice(used, message.body_length))
+        used += message.body_length
+    try:
+        return pa.ipc.open_stream(pa.PythonFile(source, mode="r"))
+    except (pa.ArrowException, OSError) as e:
+        raise _corrupt(e) from e
+
+
+def read_batches(reader: pa.RecordBatchReader) -> pa.Table:
+    """All batches, each checked for its structure."""
+    try:
+        batches = []
+        for batch in reader:
+            batch.validate()
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
+        raise _corrupt(e) from e
+
+
+# ---- tensors
+
+
+def tensor_batch(values: pa.Array, shape: Sequence[int]) -> pa.RecordBatch:
+    """One row of one fixed-shape tensor, over the memory of ``values``."""
+    items = pa.field("item", values.type, nullable=False)
+    storage = pa.Array.from_buffers(pa.list_(items, len(values)), 1, [None], children=[values])
+    metadata = {
+        _EXTENSION: _TENSOR,
+        _EXTENSION_METADATA: json.dumps({"shape": list(shape)}, separators=(",", ":")).encode(),
+    }
+    field = pa.field(_NAME, storage.type, nullable=False, metadata=metadata)
+    return pa.RecordBatch.from_arrays([storage], schema=pa.schema([field]))
+
+
+def tensor_metadata(kind: pa.DataType, shape: Sequence[int], count: int) -> bytes:
+    """The metadata of a tensor whose elements are all of the one body.
+
+    Made from a tensor of one element: only numbers differ, and the schema.
+    """
+    one = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(_ALIGNMENT))])
+    small = _messages(tensor_batch(one, [1]))[1]
+    message = MessageParser().parse(small[_PREFIX.size :])
+    length = count * kind.bit_width // 8
+    body = -(-length // _ALIGNMENT) * _ALIGNMENT
+    buffers = struct.pack("<6Q", 0, 0, 0, 0, 0, length)
+    patched = message.relocated(buffers, body)
+    _NODE.pack_into(patched, message._layout.nodes_at + _NODE.size, count, 0)
+    schema = _schema_message(kind, shape, count)
+    return schema + small[: _PREFIX.size] + bytes(patched)
+
+
+def _messages(batch: pa.RecordBatch) -> list[bytes]:
+    """The metadata of the schema and of a batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream = sink.getvalue().to_pybytes()
+    messages, at = [], 0
+    while len(messages) < 2:
+        _, length = _PREFIX.unpack_from(stream, at)
+        messages.append(stream[at : at + _PREFIX.size + length])
+        at += _PREFIX.size + length
+    return messages
+
+
+def _schema_message(kind: pa.DataType, shape: Sequence[int], count: int) -> bytes:
+    none = pa.Array.from_buffers(kind, 0, [None, pa.py_buffer(b"")])
+    described = tensor_batch(none, shape).schema.field(0)
+    items = pa.field("item", kind, nullable=False)
+    field = pa.field(
+        _NAME, pa.list_(items, count), nullable=False, metadata=described.metadata
+    )
+    stream = pa.schema([field]).serialize().to_pybytes()
+    return stream
+
+
+def read_tensor(reader: pa.RecordBatchReader) -> tuple[Any, tuple[int, ...]]:
+    """The elements of a tensor as a pyarrow array, and its shape."""
+    table = read_batches(reader)
+    if table.num_columns != 1 or table.num_rows != 1 or table.column(0).num_chunks != 1:
+        raise _corrupt("not one row of one tensor")
+    column = table.column(0).chunk(0)
+    shape: Optional[Sequence[int]]
+    if isinstance(column, pa.ExtensionArray):
+        shape = getattr(column.type, "shape", None)
+        permutation = getattr(column.type, "permutation", None)
+        column = column.storage
+    else:  # a pyarrow that does not know the type
+        described = table.schema.field(0).metadata or {}
+        if described.get(_EXTENSION) != _TENSOR:
+            raise _corrupt("no tensor")
+        fields = json.loads(described.get(_EXTENSION_METADATA, b"{}"))
+        shape, permutation = fields.get("shape"), fields.get("permutation")
+    if permutation is not None and list(permutation) != sorted(permutation):
+        raise DissociatedError(Code.UNSUPPORTED, "tensor refused: its dimensions are permuted")
+    if shape is None or not pa.types.is_fixed_size_list(column.type) or column.null_count:
+        raise _corrupt("no tensor")
+    values = column.values
+    count = 1
+    for length in shape:
+        count *= length
+    if len(values) != count or values.null_count:
+        raise _corrupt(f"shape and size differ, shape={list(shape)} size={len(values)}")
+    return values, tuple(shape)

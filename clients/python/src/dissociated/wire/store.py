@@ -1,0 +1,182 @@
+"""The messages of the store, see format-docs/store-protocol.md."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import NamedTuple
+
+from ..errors import Code, DissociatedError, violation
+from .frame import OFFSET_BITS
+
+STORE_TAG = 3 << 32
+STORE_VERSION = 1
+FOR_EVER = (1 << 64) - 1
+MAX_MESSAGE = 1 << 20
+MAX_BUFFERS = 16_384
+MAX_NAME = 1024
+
+_HEADER = struct.Struct("<BBHIQQQ")
+_BUFFER = struct.Struct("<IIQQ")
+_ROW = struct.Struct("<BBHIQQQQ")
+_USAGE = struct.Struct("<8Q")
+_CLIENT = struct.Struct("<QIIQQ")
+
+INLINE, SHARED = 0, 1
+REPLACE, PIN, UNPIN, SET_TTL, GONE = 1, 2, 4, 8, 16
+
+
+class Op(enum.IntEnum):
+    """What a message is."""
+
+    OPEN = 1
+    PUT = 2
+    GET = 3
+    RELEASE = 4
+    LIST = 5
+    STAT = 6
+    DELETE = 7
+    CHANGE = 8
+    SUBSCRIBE = 9
+    USAGE = 10
+    HIDDEN = 11
+    DONE = 64
+    OPENED = 65
+    OBJECT = 66
+    ROWS = 67
+    EVENT = 68
+    USED = 69
+    HIDE = 70
+    FAILED = 71
+
+
+class ObjectType(enum.IntEnum):
+    """What the buffers of an object mean."""
+
+    BYTES = 1
+    TABLE = 2
+    TENSOR = 3
+    PICKLE = 4
+
+
+class ObjectInfo(NamedTuple):
+    """What the store knows of an object."""
+
+    name: str
+    type: ObjectType
+    pinned: bool
+    user: int
+    bytes: int
+    leases: int
+    age_ms: int
+    ttl_ms: int
+
+
+class StoreMessage(NamedTuple):
+    """One message of the daemon's, checked as far as its header goes."""
+
+    op: Op
+    type: int
+    flags: int
+    name: str
+    request: int
+    a: int
+    b: int
+    payload: bytes
+
+    def buffers(self) -> list[tuple[int, int, int]]:
+        """Segment, offset and length of each buffer of an OBJECT."""
+        if len(self.payload) != self.b * _BUFFER.size or self.b > MAX_BUFFERS:
+            raise violation(f"object refused: count of buffers, count={self.b}")
+        found = []
+        for kind, reserved, address, length in _BUFFER.iter_unpack(self.payload):
+            if kind != SHARED:
+                raise DissociatedError(
+                    Code.UNSUPPORTED, f"buffer refused: memory of a kind not known, kind={kind}"
+                )
+            if reserved or length >= 1 << OFFSET_BITS:
+                raise violation(f"buffer refused: length={length}")
+            found.append((address >> OFFSET_BITS, address & (1 << OFFSET_BITS) - 1, length))
+        return found
+
+    def rows(self) -> list[ObjectInfo]:
+        """The rows of ROWS."""
+        rows, at = [], 0
+        for _ in range(self.b):
+            if len(self.payload) - at < _ROW.size:
+                raise violation("rows refused: one is cut")
+            kind, pinned, length, user, *counts = _ROW.unpack_from(self.payload, at)
+            at += _ROW.size
+            name = self.payload[at : at + length]
+            at += length
+            if len(name) != length:
+                raise violation("rows refused: a name is cut")
+            rows.append(
+                ObjectInfo(name.decode(), ObjectType(kind), bool(pinned), user, *counts)
+            )
+        return rows
+
+    def usage(self) -> dict[str, object]:
+        """The numbers of USED."""
+        if len(self.payload) != _USAGE.size + self.b * _CLIENT.size:
+            raise violation("usage refused: its length")
+        names = "limit reserved used objects bytes leases leased_bytes evicted".split()
+        usage: dict[str, object] = dict(zip(names, _USAGE.unpack_from(self.payload)))
+        fields = "client user process leases leased_bytes".split()
+        usage["clients"] = [
+            dict(zip(fields, row)) for row in _CLIENT.iter_unpack(self.payload[_USAGE.size :])
+        ]
+        return usage
+
+    def failure(self) -> DissociatedError:
+        """Why a request FAILED."""
+        return DissociatedError(Code.of(self.a), self.payload.decode(errors="replace"))
+
+
+def check_name(name: str) -> bytes:
+    """The name's bytes, if it is one."""
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as e:
+        raise _refused_name("it is not Unicode text") from e
+    if not encoded or len(encoded) > MAX_NAME:
+        raise _refused_name(f"its length, bytes={len(encoded)}")
+    if name[0] in "$/" or name[-1] == "/" or any(ord(c) < 32 or ord(c) == 127 for c in name):
+        raise _refused_name(f"name={name!r}")
+    return encoded
+
+
+def _refused_name(why: str) -> DissociatedError:
+    return DissociatedError(Code.INVALID_ARGUMENT, f"name refused: {why}")
+
+
+def store_message(
+    op: Op,
+    request: int = 0,
+    name: bytes = b"",
+    a: int = 0,
+    b: int = 0,
+    payload: bytes = b"",
+    kind: int = 0,
+    flags: int = 0,
+) -> bytes:
+    """A message as bytes."""
+    return _HEADER.pack(op, kind, flags, len(name), request, a, b) + name + payload
+
+
+def buffer_entry(kind: int, address: int, length: int) -> bytes:
+    """One buffer of a PUT."""
+    return _BUFFER.pack(kind, 0, address, length)
+
+
+def parse_store_message(data: bytes) -> StoreMessage:
+    """A message of the daemon's."""
+    if len(data) < _HEADER.size:
+        raise violation(f"store message refused: it is cut, length={len(data)}")
+    op, kind, flags, length, request, a, b = _HEADER.unpack_from(data)
+    name = data[_HEADER.size : _HEADER.size + length]
+    if len(name) != length or op not in Op.__members__.values() or op < Op.DONE:
+        raise violation(f"store message refused: op={op} name length={length}")
+    return StoreMessage(
+        Op(op), kind, flags, name.decode(), request, a, b, data[_HEADER.size + length :]
+    )
