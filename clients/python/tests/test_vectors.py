@@ -15,8 +15,9 @@ FOLDER = Path(
     os.environ.get("DISSOCIATED_VECTORS")
     or Path(__file__).resolve().parents[3] / "format-docs" / "vectors"
 )
-# Frames that nobody sends who was not asked for them, and messages of a transport that is not here.
-OPTIONAL = {"shm-ring", "ucx-control", "ucx-error"}
+# Frames that nobody sends who was not asked for them, messages of a transport that is not here, and
+# those of the store, which test_store_messages reads.
+OPTIONAL = {"shm-ring", "store", "ucx-control", "ucx-error"}
 MODES = {wire.FLIGHT: "flight", wire.INLINE: "inline"}
 
 
