@@ -244,6 +244,9 @@ class Store:
     def get(self, name: str, *, timeout: Optional[float] = 0) -> Any:
         """The object of that name, over the shared memory.
 
+        What Python's pickle made is unpickled, which runs what it says: see ``stat(name).type``
+        first where not everybody who may put is trusted.
+
         :param timeout: how many seconds to wait for the name; None for ever
         """
         kind, buffers = self._get(name, timeout)
