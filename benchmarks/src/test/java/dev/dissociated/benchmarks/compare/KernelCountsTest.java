@@ -10,6 +10,7 @@ import dev.dissociated.benchmarks.compare.KernelCounts.Tracing;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -29,6 +30,7 @@ class KernelCountsTest {
       assumeTrue(kernel.unavailable().isEmpty(), () -> kernel.unavailable().orElseThrow());
       try (Tracing tracing = kernel.trace(cat.pid())) {
         for (int i = 0; i < LINES; i++) {
+          awaitAsleep(cat.pid());
           exchange(input, output);
         }
         Calls calls = tracing.calls();
@@ -38,6 +40,13 @@ class KernelCountsTest {
       assertTrue(Moment.of(cat.pid()).sleeps() - before.sleeps() >= LINES);
     } finally {
       cat.destroyForcibly();
+    }
+  }
+
+  /** Until it waits for input, so that each line is a wait more. */
+  private static void awaitAsleep(long pid) throws IOException {
+    while (!Files.readString(Path.of("/proc/" + pid + "/stat")).contains(") S ")) {
+      Thread.onSpinWait();
     }
   }
 
