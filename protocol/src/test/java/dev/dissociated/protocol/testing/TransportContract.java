@@ -55,7 +55,7 @@ import org.junit.jupiter.api.extension.ExtendWith;
 @ExtendWith(LeakGuard.class)
 public abstract class TransportContract {
   private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(60);
-  private static final long SLICE_NANOS = TimeUnit.MILLISECONDS.toNanos(60);
+  private static final long SLICE_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
   private static final long MEMORY = 64L << 20;
   private static final int CHUNK = 64 << 10;
   private static final int CHUNKS = 1024;
