@@ -55,6 +55,9 @@ final class Linux {
   private static final long POPULATE_STEP = 64L << 20;
   static final int PAGE = 4096;
 
+  /** Taking less is not worth the reading of limits. */
+  private static final long ASK_FROM = 1L << 20;
+
   static final int SOCK_STREAM = 1;
   private static final int AF_UNIX = 1;
   private static final int SOCK_NONBLOCK = 0x800;
@@ -235,6 +238,7 @@ final class Linux {
 
   /** Bytes written to a file, at least one. */
   static long write(int fd, long address, long length) {
+    requireLeft(length);
     while (true) {
       long written = Libc.write(fd, address, length);
       if (written > 0) {
@@ -251,6 +255,7 @@ final class Linux {
   static void populate(long address, long size) {
     for (long done = 0; done < size; done += POPULATE_STEP) {
       long step = Math.min(POPULATE_STEP, size - done);
+      requireLeft(step);
       while (Libc.madvise(address + done, step, MADV_POPULATE_WRITE) < 0) {
         int errno = Native.getLastError();
         if (errno == EINVAL) { // kernels before 5.14
@@ -262,6 +267,26 @@ final class Linux {
         if (errno != EINTR && errno != EAGAIN) {
           throw failure("memory not populated, size=" + size, errno);
         }
+      }
+    }
+  }
+
+  /**
+   * The kernel does not refuse memory beyond the limit of a control group: it kills. So this asks
+   * before much is taken.
+   */
+  private static void requireLeft(long bytes) {
+    if (bytes >= ASK_FROM) {
+      long left = HostMemory.left();
+      if (bytes > left) {
+        throw new DissociatedException(
+            Code.RESOURCE_EXHAUSTED,
+            "memory not taken: the limit of the control group is near, needs="
+                + bytes
+                + " left="
+                + Math.max(0, left)
+                + " limit="
+                + HostMemory.groupLimit());
       }
     }
   }
