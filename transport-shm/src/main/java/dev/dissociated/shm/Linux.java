@@ -20,8 +20,10 @@ final class Linux {
   static final int ENOENT = 2;
   static final int EINTR = 4;
   static final int EAGAIN = 11;
+  static final int EISDIR = 21;
   static final int EINVAL = 22;
   static final int EPIPE = 32;
+  static final int EOPNOTSUPP = 95;
   static final int EADDRINUSE = 98;
   static final int ECONNRESET = 104;
   static final int ECONNREFUSED = 111;
@@ -37,6 +39,10 @@ final class Linux {
   static final int O_RDONLY = 0;
   static final int O_RDWR = 2;
   private static final int O_CLOEXEC = 0x80000;
+  private static final int O_CREAT = 0100;
+  private static final int O_EXCL = 0200;
+  private static final int O_TMPFILE = 020000000;
+  private static final int PUNCH_HOLE_KEEP_SIZE = 3;
 
   private static final int MFD_CLOEXEC = 1;
   private static final int MFD_ALLOW_SEALING = 2;
@@ -89,6 +95,7 @@ final class Linux {
       Map.ofEntries(
           Map.entry(EPERM, "EPERM"),
           Map.entry(ENOENT, "ENOENT"),
+          Map.entry(5, "EIO"),
           Map.entry(9, "EBADF"),
           Map.entry(EAGAIN, "EAGAIN"),
           Map.entry(12, "ENOMEM"),
@@ -99,6 +106,7 @@ final class Linux {
           Map.entry(EINVAL, "EINVAL"),
           Map.entry(23, "ENFILE"),
           Map.entry(24, "EMFILE"),
+          Map.entry(27, "EFBIG"),
           Map.entry(28, "ENOSPC"),
           Map.entry(30, "EROFS"),
           Map.entry(EPIPE, "EPIPE"),
@@ -107,6 +115,7 @@ final class Linux {
           Map.entry(103, "ECONNABORTED"),
           Map.entry(ECONNRESET, "ECONNRESET"),
           Map.entry(105, "ENOBUFS"),
+          Map.entry(122, "EDQUOT"),
           Map.entry(107, "ENOTCONN"),
           Map.entry(ECONNREFUSED, "ECONNREFUSED"));
 
@@ -127,7 +136,7 @@ final class Linux {
   static DissociatedException failure(String what, int errno) {
     Code code =
         switch (errno) {
-          case 12, 23, 24, 28, 105 -> Code.RESOURCE_EXHAUSTED;
+          case 12, 23, 24, 27, 28, 105, 122 -> Code.RESOURCE_EXHAUSTED;
           case EPERM, 13, 30 -> Code.PERMISSION_DENIED;
           case ENOENT, ECONNREFUSED, EPIPE, ECONNRESET -> Code.UNAVAILABLE;
           case 38 -> Code.UNSUPPORTED;
@@ -296,6 +305,62 @@ final class Linux {
     Libc.madvise(address, size, MADV_DONTFORK);
   }
 
+  // ---- files without a name
+
+  /** A file in {@code folder} that no name leads to, or the negative error. */
+  static int openUnnamed(String folder) {
+    // The flag contains that of folders, which differs between architectures.
+    int asFolder = System.getProperty("os.arch").equals("aarch64") ? 040000 : 0200000;
+    return openPrivate(folder, O_TMPFILE | asFolder | O_RDWR);
+  }
+
+  /** A file that was not there before, or the negative error. */
+  static int openNew(String path) {
+    return openPrivate(path, O_CREAT | O_EXCL | O_RDWR);
+  }
+
+  private static int openPrivate(String path, int flags) {
+    int fd = Libc.open(path, flags | O_CLOEXEC, OWNER_ONLY);
+    return fd < 0 ? -Native.getLastError() : fd;
+  }
+
+  static void unlink(String path) {
+    require(Libc.unlink(path), "name of a file not removed, path=" + path);
+  }
+
+  /** Bytes written, or the negative error. */
+  static long writeAt(int fd, long address, long length, long offset) {
+    while (true) {
+      long written = Libc.pwrite(fd, address, length, offset);
+      if (written >= 0) {
+        return written;
+      }
+      int error = failed();
+      if (error != 0) {
+        return error;
+      }
+    }
+  }
+
+  /** Bytes read, 0 at the end, or the negative error. */
+  static long readAt(int fd, long address, long length, long offset) {
+    while (true) {
+      long got = Libc.pread(fd, address, length, offset);
+      if (got >= 0) {
+        return got;
+      }
+      int error = failed();
+      if (error != 0) {
+        return error;
+      }
+    }
+  }
+
+  /** Frees a range of a file, where its file system can do that. */
+  static void punchHole(int fd, long offset, long length) {
+    Libc.fallocate(fd, PUNCH_HOLE_KEEP_SIZE, offset, length);
+  }
+
   // ---- sockets
 
   static int socket() {
@@ -422,6 +487,12 @@ final class Linux {
 
   static int eventDescriptor() {
     return require(Libc.eventfd(0, SOCK_CLOEXEC | SOCK_NONBLOCK), "event descriptor not created");
+  }
+
+  /** Takes all signals off an event descriptor. */
+  static void quiet(int event) {
+    NativeBuffer count = new NativeBuffer(Long.BYTES);
+    Libc.read(event, count.address, Long.BYTES); // none is as good
   }
 
   static void signal(int event) {
