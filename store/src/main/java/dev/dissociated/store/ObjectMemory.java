@@ -2,7 +2,9 @@ package dev.dissociated.store;
 
 import dev.dissociated.shm.SharedSegment;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.arrow.memory.ArrowBuf;
 
 /**
@@ -55,38 +57,53 @@ record ObjectMemory(List<Part> parts, List<SharedSegment> segments, ArrowBuf blo
   }
 
   /** The pieces of its image, in order; maps the segments. */
-  List<Range> image() {
-    List<Range> image = new ArrayList<>();
-    segments.forEach(segment -> image.add(new Range(segment.address(), segment.size())));
+  List<Range> pieces() {
+    List<Range> pieces = new ArrayList<>();
+    segments.forEach(segment -> pieces.add(new Range(segment.address(), segment.size())));
     if (block != null) {
-      image.add(new Range(block.memoryAddress(), block.capacity()));
+      pieces.add(new Range(block.memoryAddress(), block.capacity()));
     }
-    return image;
+    return pieces;
   }
 
-  /** The parts' places in the image: their segments mean nothing any more. */
-  List<Part> imageParts() {
+  /** How it lies in its image. */
+  Image image() {
+    List<Long> lengths = new ArrayList<>();
+    Map<SharedSegment, Long> starts = new HashMap<>();
+    long length = 0;
+    for (SharedSegment segment : segments) {
+      starts.put(segment, length);
+      lengths.add(segment.size());
+      length += aligned(segment.size());
+    }
+    long blockStart = length;
+    if (block != null) {
+      lengths.add(block.capacity());
+      length += aligned(block.capacity());
+    }
     List<Part> placed = new ArrayList<>(parts.size());
     for (Part part : parts) {
-      long at = 0;
-      for (SharedSegment segment : segments) {
-        if (segment == part.segment()) {
-          break;
-        }
-        at += aligned(segment.size());
-      }
-      placed.add(new Part(null, part.length() == 0 ? 0 : at + part.offset(), part.length()));
+      long start = part.segment() == null ? blockStart : starts.get(part.segment());
+      placed.add(new Part(null, part.length() == 0 ? 0 : start + part.offset(), part.length()));
     }
-    return placed;
+    return new Image(List.copyOf(placed), List.copyOf(lengths), length);
   }
 
-  /** Memory that has been filled with an image. */
-  static ObjectMemory ofImage(List<Part> imageParts, SharedSegment segment) {
-    List<Part> parts = new ArrayList<>(imageParts.size());
-    for (Part part : imageParts) {
-      parts.add(new Part(part.length() == 0 ? null : segment, part.offset(), part.length()));
+  /**
+   * An object as it lies on a disk.
+   *
+   * @param parts the buffers, by their offsets in it
+   * @param lengths of its pieces; the padding between them is not part of it
+   */
+  record Image(List<Part> parts, List<Long> lengths, long length) {
+    /** The object, once a segment or a block has been filled with this; one of them is null. */
+    ObjectMemory in(SharedSegment segment, ArrowBuf block) {
+      List<Part> placed = new ArrayList<>(parts.size());
+      for (Part part : parts) {
+        placed.add(new Part(part.length() == 0 ? null : segment, part.offset(), part.length()));
+      }
+      return new ObjectMemory(placed, segment == null ? List.of() : List.of(segment), block);
     }
-    return new ObjectMemory(parts, List.of(segment), null);
   }
 
   /** Gives the memory back; clients may still have segments mapped. */
