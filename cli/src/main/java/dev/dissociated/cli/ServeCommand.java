@@ -15,6 +15,7 @@ import dev.dissociated.store.StoreOptions;
 import java.io.IOException;
 import java.net.URI;
 import java.net.URISyntaxException;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -127,6 +128,13 @@ final class ServeCommand implements Callable<Integer> {
       description =
           "What happens to objects that nobody holds when room is needed: ${COMPLETION-CANDIDATES}.")
   private StoreOptions.Evict evict = StoreOptions.Evict.LRU;
+
+  @Option(
+      names = "--spill",
+      paramLabel = "DIR",
+      description =
+          "Where objects that nobody holds go when room is needed, to come back when asked for.")
+  private Path spill;
 
   @Option(names = "--read-only", description = "Take no data from clients.")
   private boolean readOnly;
@@ -243,7 +251,7 @@ final class ServeCommand implements Callable<Integer> {
       if (listener.location().scheme().equals(SHM)) {
         StoreOptions options =
             StoreOptions.DEFAULT.evict(evict).readOnly(readOnly).taken(catalog::hasFile);
-        catalog.store(Store.on(listener, options));
+        catalog.store(Store.on(listener, spill == null ? options : options.spill(spill)));
         return;
       }
     }

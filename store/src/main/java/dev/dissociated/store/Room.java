@@ -98,7 +98,7 @@ final class Room {
     boolean waits = false;
     try {
       claim.check();
-      requirePossible(claim);
+      requirePossible(claim.needs(), claim.what());
       waits = !claim.takeIn(memory) && !makeRoom(claim, late);
       if (!waits) {
         claim.done();
@@ -128,28 +128,28 @@ final class Room {
         if (failure == null && coming > 0) {
           return false;
         }
-        throw noRoom(claim, failure);
+        throw noRoom(claim.needs(), claim.what(), failure);
       }
     } while (!claim.takeIn(memory));
     return true;
   }
 
   /** Displaces nothing where even everything would not be enough. */
-  private void requirePossible(Claim claim) {
+  void requirePossible(long needs, String what) {
     MemoryUsage usage = memory.memoryUsage();
     long most = displacement.most() + displacement.leaving();
-    if (claim.needs() > usage.limit() - usage.used() + most) {
-      throw noRoom(claim, null);
+    if (needs > usage.limit() - usage.used() + most) {
+      throw noRoom(needs, what, null);
     }
   }
 
-  private DissociatedException noRoom(Claim claim, DissociatedException cause) {
+  private DissociatedException noRoom(long needs, String what, DissociatedException cause) {
     MemoryUsage usage = memory.memoryUsage();
     return new DissociatedException(
         Code.RESOURCE_EXHAUSTED,
-        claim.what()
+        what
             + ": no room, needs="
-            + claim.needs()
+            + needs
             + " free="
             + Math.max(0, usage.limit() - usage.reserved())
             + " limit="
