@@ -207,7 +207,8 @@ final class StatCommand implements Callable<Integer> {
       table.row(
           row.get("client"),
           row.get("user"),
-          row.get("process"),
+          // Of a process that the daemon does not see, the kernel tells no number.
+          row.get("process").equals(0) ? "-" : row.get("process"),
           row.get("leases"),
           row.get("leased_bytes"),
           row.get("put_bytes"),
