@@ -4,6 +4,7 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.transport.MemoryUsage;
 import dev.dissociated.shm.GuestListener;
+import dev.dissociated.shm.HostMemory;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.TimeUnit;
@@ -151,7 +152,7 @@ final class Room {
             + ": no room, needs="
             + needs
             + " free="
-            + Math.max(0, usage.limit() - usage.reserved())
+            + Math.max(0, Math.min(usage.limit() - usage.reserved(), HostMemory.left()))
             + " limit="
             + usage.limit()
             + " leased="
