@@ -159,6 +159,7 @@ final class Room {
             + leasedBytes.getAsLong()
             + " clients="
             + holders.getAsLong()
+            + (memory.segmentsLeft() > 0 ? "" : ", and no descriptor is left for a segment")
             + (cause == null ? "" : ", and the spill disk takes nothing: " + cause.getMessage()),
         cause);
   }

@@ -140,6 +140,9 @@ final class Arena {
 
   /** Counts so much as used; false when there is no room, or not yet: see {@link #freeing}. */
   boolean reserve(long bytes) {
+    if (Segment.adopted() >= OpenFiles.mostAdopted()) {
+      return false;
+    }
     List<Segment> dropped = new ArrayList<>();
     boolean fits;
     synchronized (lock) {

@@ -39,6 +39,9 @@ public interface GuestListener extends Listener {
    */
   ReservedSegment reserve(long bytes);
 
+  /** How many more segments of clients this process has descriptors for. */
+  int segmentsLeft();
+
   /** Bytes that nobody needs any more, and that the kernel has not got back yet. */
   long freeing();
 

@@ -130,6 +130,11 @@ final class ShmListener implements GuestListener {
   }
 
   @Override
+  public int segmentsLeft() {
+    return Math.max(0, OpenFiles.mostAdopted() - Segment.adopted());
+  }
+
+  @Override
   public long freeing() {
     return arena.freeing();
   }
