@@ -4,10 +4,12 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.shm.GuestListener;
 import dev.dissociated.shm.HandedSegment;
+import dev.dissociated.shm.PeerMemory;
 import dev.dissociated.shm.SharedSegment;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.arrow.memory.ArrowBuf;
@@ -17,6 +19,16 @@ import org.apache.arrow.memory.ArrowBuf;
  * store's. Closing it gives back whatever has not become an object. Guarded by the store's lock.
  */
 final class Draft implements AutoCloseable {
+  /** How far what lies in the client's memory has come. */
+  private enum Fill {
+    /** Nothing is to be copied, or everything has been. */
+    NOTHING,
+    /** To be copied. */
+    DUE,
+    /** To be copied, but there was no room. */
+    NO_ROOM
+  }
+
   private static final int BLOCK_ALIGNMENT = 64;
   private static final int BUFFER_ALIGNMENT = 8;
 
@@ -25,8 +37,11 @@ final class Draft implements AutoCloseable {
   private final ByteBuffer inline;
   private final Map<Integer, HandedSegment> handed = new HashMap<>();
   private final Map<Integer, SharedSegment> adopted = new HashMap<>();
+  private final Map<BufferRef, Pieces> copied = new IdentityHashMap<>();
   private final long blockLength;
   private ArrowBuf block;
+  private PeerMemory client;
+  private Fill fill;
 
   /**
    * Takes from {@code waiting} the segments that the message names, whatever happens.
@@ -50,6 +65,12 @@ final class Draft implements AutoCloseable {
     this.blockLength = blockLength();
     boolean done = false;
     try {
+      for (BufferRef ref : refs) {
+        if (ref.kind() == BufferRef.Kind.COPIED && ref.length() > 0) {
+          copied.put(ref, Pieces.read(inline, ref));
+        }
+      }
+      fill = copied.isEmpty() ? Fill.NOTHING : Fill.DUE;
       check();
       done = true;
     } finally {
@@ -66,7 +87,7 @@ final class Draft implements AutoCloseable {
   private void check() {
     for (int i = 0; i < refs.size(); i++) {
       BufferRef ref = refs.get(i);
-      if (ref.kind() == BufferRef.Kind.INLINE || ref.length() == 0) {
+      if (ref.kind() != BufferRef.Kind.SHARED || ref.length() == 0) {
         continue;
       }
       HandedSegment segment = handed.get(ref.segment());
@@ -97,7 +118,7 @@ final class Draft implements AutoCloseable {
   private long blockLength() {
     long length = 0;
     for (BufferRef ref : refs) {
-      if (ref.kind() == BufferRef.Kind.INLINE) {
+      if (ref.kind() != BufferRef.Kind.SHARED) {
         length += aligned(ref.length());
       }
     }
@@ -121,8 +142,46 @@ final class Draft implements AutoCloseable {
     return needs;
   }
 
+  // ---- what lies in the client's memory
+
+  /** Whether {@link #fill} must come before {@link #takeIn}. */
+  boolean mustFill() {
+    return fill == Fill.DUE;
+  }
+
+  /** Where to copy from; closed with this. */
+  void from(PeerMemory memory) {
+    client = memory;
+  }
+
+  /**
+   * Copies what lies in the client's memory, as far as there is room for it. Takes long, and not
+   * with the lock: the draft is this thread's meanwhile.
+   */
+  void fill(GuestListener memory, Copier copier) {
+    block = memory.allocatePublic(blockLength);
+    if (block == null) {
+      fill = Fill.NO_ROOM;
+      return;
+    }
+    long at = 0;
+    for (BufferRef ref : refs) {
+      if (copied.containsKey(ref)) {
+        copier.copy(client, copied.get(ref), block.memoryAddress() + at);
+      }
+      at += ref.kind() == BufferRef.Kind.SHARED ? 0 : aligned(ref.length());
+    }
+    fill = Fill.NOTHING;
+  }
+
+  // ---- into the store
+
   /** Takes in what is not in yet; false when there was too little room. */
   boolean takeIn(GuestListener memory) {
+    if (fill == Fill.NO_ROOM) {
+      fill = Fill.DUE;
+      return false;
+    }
     for (var iterator = handed.entrySet().iterator(); iterator.hasNext(); ) {
       Map.Entry<Integer, HandedSegment> next = iterator.next();
       SharedSegment segment = memory.adopt(next.getValue());
@@ -150,7 +209,9 @@ final class Draft implements AutoCloseable {
         SharedSegment segment = adopted.get(ref.segment());
         parts.add(new StoredObject.Part(segment, ref.offset(), ref.length()));
       } else {
-        block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
+        if (ref.kind() == BufferRef.Kind.INLINE) {
+          block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
+        }
         parts.add(new StoredObject.Part(null, at, ref.length()));
         at += aligned(ref.length());
       }
@@ -173,6 +234,9 @@ final class Draft implements AutoCloseable {
     if (block != null) {
       block.close();
       block = null;
+    }
+    if (client != null) {
+      client.close();
     }
   }
 }

@@ -8,6 +8,7 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.Iterator;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import java.util.function.LongSupplier;
 
 /**
@@ -25,22 +26,38 @@ final class Room {
 
   private enum Outcome {
     IN,
-    WAIT
+    WAIT,
+    /** Its bytes are being copied; it goes on when they are. */
+    COPYING
   }
 
   private final GuestListener memory;
   private final Catalogue catalogue;
   private final boolean evicts;
   private final LongSupplier holders;
+  private final Copying copying;
   private final Deque<Parked> parked = new ArrayDeque<>();
 
   /** Given back by the store, but not yet by all clients. */
   private long returning;
 
+  /** Copies what lies in the memory of clients. */
+  @FunctionalInterface
+  interface Copying {
+    /** Fills the draft without the lock, and calls back with it: null, or what went wrong. */
+    void start(Draft draft, Consumer<DissociatedException> then);
+  }
+
   /**
    * @param holders how many clients hold leases
    */
-  Room(GuestListener memory, Catalogue catalogue, boolean evicts, LongSupplier holders) {
+  Room(
+      GuestListener memory,
+      Catalogue catalogue,
+      boolean evicts,
+      LongSupplier holders,
+      Copying copying) {
+    this.copying = copying;
     this.memory = memory;
     this.catalogue = catalogue;
     this.evicts = evicts;
@@ -49,35 +66,73 @@ final class Room {
 
   /** Puts now, or later, and says so to the session; takes ownership of the draft. */
   void put(Session session, long request, Draft draft) {
+    put(new Parked(session, request, draft, System.nanoTime() + PATIENCE_NANOS));
+  }
+
+  private void put(Parked next) {
     boolean kept = false;
     try {
-      if (!parked.isEmpty() || settle(session, request, draft) == Outcome.WAIT) {
-        parked.add(new Parked(session, request, draft, System.nanoTime() + PATIENCE_NANOS));
-        kept = true;
+      Outcome outcome = parked.isEmpty() ? settle(next) : Outcome.WAIT;
+      if (outcome == Outcome.WAIT) {
+        parked.add(next);
       }
+      kept = outcome != Outcome.IN;
     } finally {
+      if (!kept) {
+        next.draft().close();
+      }
+    }
+  }
+
+  /** The draft has been filled, or there was no room for it, or it went wrong. */
+  private void filled(Parked next, DissociatedException failure) {
+    Session session = next.session();
+    Draft draft = next.draft();
+    if (failure != null || session.isOver()) {
+      draft.close();
+      if (failure != null) {
+        session.say(StoreMessage.failed(next.request(), failure));
+      }
+      return;
+    }
+    boolean kept = false;
+    try {
+      // The name may have been taken meanwhile.
+      catalogue.requireFree(draft.name(), draft.replaces(), session.user());
+      kept = true;
+      put(next);
+    } catch (DissociatedException e) {
+      session.say(StoreMessage.failed(next.request(), e));
       if (!kept) {
         draft.close();
       }
     }
   }
 
-  private Outcome settle(Session session, long request, Draft draft) {
+  private Outcome settle(Parked next) {
+    Draft draft = next.draft();
     if (catalogue.size() >= MOST_OBJECTS && !evictOne()) {
       throw new DissociatedException(
           Code.RESOURCE_EXHAUSTED, "object not put: too many objects, limit=" + MOST_OBJECTS);
     }
     requirePossible(draft);
-    while (!draft.takeIn(memory)) {
+    while (true) {
+      if (draft.mustFill()) {
+        copying.start(draft, failure -> filled(next, failure));
+        return Outcome.COPYING;
+      }
+      if (draft.takeIn(memory)) {
+        break;
+      }
       if (!evictOne()) {
-        if (returning > 0) {
+        if (returning > 0 && System.nanoTime() - next.deadline() < 0) {
           return Outcome.WAIT;
         }
         throw noRoom(draft);
       }
     }
-    catalogue.add(draft.finish(session.user()), draft.replaces());
-    session.say(Session.done(request));
+    catalogue.add(draft.finish(next.session().user()), draft.replaces());
+    next.session().say(Session.done(next.request()));
     return Outcome.IN;
   }
 
@@ -123,27 +178,27 @@ final class Room {
   }
 
   /** Tries again, in order, what waits; gives up what has waited too long. */
-  void retry(long now) {
+  void retry() {
     while (!parked.isEmpty()) {
       Parked first = parked.peek();
-      boolean late = now - first.deadline() >= 0;
+      Outcome outcome = Outcome.IN;
       try {
         if (!first.session().isOver()) {
           // The name may have been taken meanwhile.
           catalogue.requireFree(
               first.draft().name(), first.draft().replaces(), first.session().user());
-          if (settle(first.session(), first.request(), first.draft()) == Outcome.WAIT) {
-            if (!late) {
-              return;
-            }
-            throw noRoom(first.draft());
-          }
+          outcome = settle(first);
         }
       } catch (DissociatedException e) {
         first.session().say(StoreMessage.failed(first.request(), e));
       }
+      if (outcome == Outcome.WAIT) {
+        return;
+      }
       parked.remove();
-      first.draft().close();
+      if (outcome == Outcome.IN) {
+        first.draft().close();
+      }
     }
   }
 

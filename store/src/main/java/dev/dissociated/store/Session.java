@@ -161,6 +161,9 @@ final class Session implements GuestHandler {
     try {
       store.requireWritable();
       store.requireFree(draft.name(), draft.replaces(), user());
+      if (draft.mustFill()) {
+        draft.from(end.peerMemory());
+      }
       return draft;
     } catch (DissociatedException e) {
       draft.close();
@@ -230,7 +233,7 @@ final class Session implements GuestHandler {
           say(StoreMessage.failed(waiter.request(), Catalogue.missing(waiter.name())));
         }
       }
-      store.retryParked(nanoTime);
+      store.retryParked();
     }
     deliver();
   }

@@ -24,6 +24,7 @@ import java.util.Set;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -48,6 +49,7 @@ public final class Store implements AutoCloseable {
   private final boolean ownsListener;
   private final StoreOptions options;
   private final ScheduledExecutorService clock;
+  private final Copier copier = new Copier();
 
   // Guarded by the lock.
   private final Catalogue catalogue;
@@ -55,6 +57,7 @@ public final class Store implements AutoCloseable {
   private final Set<Session> sessions = new LinkedHashSet<>();
   private final Map<String, List<Session.Waiter>> waiters = new HashMap<>();
   private final Map<Integer, Hiding> hiding = new HashMap<>();
+  private final Set<Draft> filled = new HashSet<>(); // which the listener's thread has not seen yet
   private Set<Session> talking = new LinkedHashSet<>();
   private long lastSession;
   private boolean closed;
@@ -69,7 +72,7 @@ public final class Store implements AutoCloseable {
     int user = (int) TrustDomain.own().user();
     catalogue = new Catalogue(new Watcher(), user);
     boolean evicts = options.evict() == StoreOptions.Evict.LRU;
-    room = new Room(listener, catalogue, evicts, this::holders);
+    room = new Room(listener, catalogue, evicts, this::holders, this::fill);
     clock =
         Executors.newSingleThreadScheduledExecutor(
             task -> {
@@ -250,6 +253,40 @@ public final class Store implements AutoCloseable {
     talking.add(session);
   }
 
+  /** Fills a draft on a thread that may wait, and goes on with it on the listener's. */
+  private void fill(Draft draft, Consumer<DissociatedException> then) {
+    copier.start(
+        () -> {
+          DissociatedException failure = null;
+          try {
+            draft.fill(listener, copier);
+          } catch (RuntimeException | Error e) {
+            failure = DissociatedException.wrap("object not put", e);
+          }
+          goOn(draft, failure, then);
+        });
+  }
+
+  private void goOn(
+      Draft draft, DissociatedException failure, Consumer<DissociatedException> then) {
+    synchronized (lock) {
+      if (closed) {
+        draft.close();
+        return;
+      }
+      filled.add(draft);
+    }
+    listener.runSoon(
+        () -> {
+          synchronized (lock) {
+            if (filled.remove(draft)) {
+              then.accept(failure);
+            }
+          }
+          deliver();
+        });
+  }
+
   private Session join(GuestEnd end) {
     synchronized (lock) {
       if (closed) {
@@ -281,11 +318,11 @@ public final class Store implements AutoCloseable {
 
   /** Something may fit that did not fit before. */
   void memoryReturned() {
-    room.retry(System.nanoTime());
+    room.retry();
   }
 
-  void retryParked(long now) {
-    room.retry(now);
+  void retryParked() {
+    room.retry();
   }
 
   /** Sends what sessions have to say; without the lock, on the listener's thread. */
@@ -354,12 +391,15 @@ public final class Store implements AutoCloseable {
   public void close() {
     listener.admit(StoreMessage.TAG, null);
     clock.shutdownNow();
+    copier.close();
     if (ownsListener) {
       listener.close();
     }
     synchronized (lock) {
       if (!closed) {
         closed = true;
+        filled.forEach(Draft::close);
+        filled.clear();
         catalogue.clear();
       }
     }

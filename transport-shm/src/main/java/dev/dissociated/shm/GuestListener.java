@@ -31,4 +31,7 @@ public interface GuestListener extends Listener {
    *     for good, has another size, or holes
    */
   SharedSegment adopt(HandedSegment handed);
+
+  /** Runs a task on the listener's thread soon; not once it is closed. */
+  void runSoon(Runnable task);
 }
