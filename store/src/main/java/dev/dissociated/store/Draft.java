@@ -19,17 +19,6 @@ import org.apache.arrow.memory.ArrowBuf;
  * store's. Closing it gives back whatever has not become an object. Guarded by the store's lock.
  */
 final class Draft implements AutoCloseable {
-  /** How far what lies in the client's memory has come. */
-  private enum Fill {
-    /** Nothing is to be copied, or everything has been. */
-    NOTHING,
-    /** To be copied. */
-    DUE,
-    /** To be copied, but there was no room. */
-    NO_ROOM
-  }
-
-  private static final int BLOCK_ALIGNMENT = 64;
   private static final int BUFFER_ALIGNMENT = 8;
 
   private final StoreMessage put;
@@ -41,7 +30,7 @@ final class Draft implements AutoCloseable {
   private final long blockLength;
   private ArrowBuf block;
   private PeerMemory client;
-  private Fill fill;
+  private boolean filled;
 
   /**
    * Takes from {@code waiting} the segments that the message names, whatever happens.
@@ -70,7 +59,6 @@ final class Draft implements AutoCloseable {
           copied.put(ref, Pieces.read(inline, ref));
         }
       }
-      fill = copied.isEmpty() ? Fill.NOTHING : Fill.DUE;
       check();
       done = true;
     } finally {
@@ -119,14 +107,10 @@ final class Draft implements AutoCloseable {
     long length = 0;
     for (BufferRef ref : refs) {
       if (ref.kind() != BufferRef.Kind.SHARED) {
-        length += aligned(ref.length());
+        length += ObjectMemory.aligned(ref.length());
       }
     }
     return length;
-  }
-
-  private static long aligned(long length) {
-    return (length + BLOCK_ALIGNMENT - 1) / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT;
   }
 
   /**
@@ -144,9 +128,9 @@ final class Draft implements AutoCloseable {
 
   // ---- what lies in the client's memory
 
-  /** Whether {@link #fill} must come before {@link #takeIn}. */
+  /** Whether something of it lies in the client's memory, and has not been copied. */
   boolean mustFill() {
-    return fill == Fill.DUE;
+    return !copied.isEmpty() && !filled;
   }
 
   /** Where to copy from; closed with this. */
@@ -155,13 +139,14 @@ final class Draft implements AutoCloseable {
   }
 
   /**
-   * Copies what lies in the client's memory, as far as there is room for it. Takes long, and not
-   * with the lock: the draft is this thread's meanwhile.
+   * Copies what lies in the client's memory, if there is room for it. Takes long, so not with the
+   * lock: the draft is this thread's meanwhile.
    */
   void fill(GuestListener memory, Copier copier) {
-    block = memory.allocatePublic(blockLength);
     if (block == null) {
-      fill = Fill.NO_ROOM;
+      block = memory.allocatePublic(blockLength);
+    }
+    if (block == null) {
       return;
     }
     long at = 0;
@@ -169,19 +154,15 @@ final class Draft implements AutoCloseable {
       if (copied.containsKey(ref)) {
         copier.copy(client, copied.get(ref), block.memoryAddress() + at);
       }
-      at += ref.kind() == BufferRef.Kind.SHARED ? 0 : aligned(ref.length());
+      at += ref.kind() == BufferRef.Kind.SHARED ? 0 : ObjectMemory.aligned(ref.length());
     }
-    fill = Fill.NOTHING;
+    filled = true;
   }
 
   // ---- into the store
 
   /** Takes in what is not in yet; false when there was too little room. */
   boolean takeIn(GuestListener memory) {
-    if (fill == Fill.NO_ROOM) {
-      fill = Fill.DUE;
-      return false;
-    }
     for (var iterator = handed.entrySet().iterator(); iterator.hasNext(); ) {
       Map.Entry<Integer, HandedSegment> next = iterator.next();
       SharedSegment segment = memory.adopt(next.getValue());
@@ -199,25 +180,30 @@ final class Draft implements AutoCloseable {
   }
 
   /** The object, which owns the memory from here on. */
-  StoredObject finish(int user) {
-    List<StoredObject.Part> parts = new ArrayList<>(refs.size());
+  StoredObject finish(int user, Account account) {
+    List<ObjectMemory.Part> parts = new ArrayList<>(refs.size());
     long at = 0;
     for (BufferRef ref : refs) {
       if (ref.length() == 0) {
-        parts.add(new StoredObject.Part(null, 0, 0));
+        parts.add(new ObjectMemory.Part(null, 0, 0));
       } else if (ref.kind() == BufferRef.Kind.SHARED) {
         SharedSegment segment = adopted.get(ref.segment());
-        parts.add(new StoredObject.Part(segment, ref.offset(), ref.length()));
+        parts.add(new ObjectMemory.Part(segment, ref.offset(), ref.length()));
       } else {
         if (ref.kind() == BufferRef.Kind.INLINE) {
           block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
         }
-        parts.add(new StoredObject.Part(null, at, ref.length()));
-        at += aligned(ref.length());
+        parts.add(new ObjectMemory.Part(null, at, ref.length()));
+        at += ObjectMemory.aligned(ref.length());
       }
     }
     StoredObject object =
-        new StoredObject(name(), put.type(), user, parts, new ArrayList<>(adopted.values()), block);
+        new StoredObject(
+            name(),
+            put.type(),
+            user,
+            account,
+            new ObjectMemory(parts, List.copyOf(adopted.values()), block));
     object.pinned = put.has(Op.Flags.PIN);
     object.liveFor(put.a(), System.nanoTime());
     adopted.clear();

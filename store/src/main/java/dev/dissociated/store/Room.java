@@ -6,170 +6,170 @@ import dev.dissociated.protocol.transport.MemoryUsage;
 import dev.dissociated.shm.GuestListener;
 import java.util.ArrayDeque;
 import java.util.Deque;
-import java.util.Iterator;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Consumer;
 import java.util.function.LongSupplier;
 
 /**
- * Finds room for objects on their way in: takes them in, evicts for them, or lets them wait until
- * clients have given back what was evicted. Guarded by the store's lock; on the listener's thread.
+ * Finds room for objects on their way into memory: lets them in, displaces others for them, or lets
+ * them wait, in order, until what was displaced has gone. Guarded by the store's lock.
  */
 final class Room {
-  /** How long a put waits for clients to unmap what was evicted. */
+  /** How long a claim waits for clients to unmap what was displaced. */
   private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(5);
 
-  private static final int MOST_OBJECTS = 1 << 20;
+  /** Something that needs memory. */
+  interface Claim {
+    /** What it is, for people: {@code object not put}. */
+    String what();
 
-  /** A put that waits. */
-  private record Parked(Session session, long request, Draft draft, long deadline) {}
+    /** Throws when it is not possible any more. */
+    void check();
 
-  private enum Outcome {
-    IN,
-    WAIT,
-    /** Its bytes are being copied; it goes on when they are. */
-    COPYING
+    /** What the kernel will count for it. */
+    long needs();
+
+    /** Takes what it has not taken yet; false when there was too little. */
+    boolean takeIn(GuestListener memory);
+
+    /** It has all it needs. */
+    void done();
+
+    /** It does not come to anything. */
+    void failed(DissociatedException why);
+
+    /** Whether nobody wants it any more. */
+    boolean isOver();
+
+    /** Gives back what it has taken, unless it is done. */
+    void close();
   }
 
+  /** How objects make room for others. */
+  interface Displacement {
+    /** Moves the object away whose last use is longest ago, now or soon; false for none. */
+    boolean displaceOldest();
+
+    /** Bytes of what is being moved away. */
+    long leaving();
+
+    /** What moving everything away that can be would bring. */
+    long most();
+
+    /** What went wrong with that since last asked; null for nothing. */
+    DissociatedException takeFailure();
+  }
+
+  private record Parked(Claim claim, long deadline) {}
+
   private final GuestListener memory;
-  private final Catalogue catalogue;
-  private final boolean evicts;
+  private final Displacement displacement;
+  private final LongSupplier leasedBytes;
   private final LongSupplier holders;
-  private final Copying copying;
   private final Deque<Parked> parked = new ArrayDeque<>();
+  private boolean retrying;
 
   /** Given back by the store, but not yet by all clients. */
   private long returning;
 
-  /** Copies what lies in the memory of clients. */
-  @FunctionalInterface
-  interface Copying {
-    /** Fills the draft without the lock, and calls back with it: null, or what went wrong. */
-    void start(Draft draft, Consumer<DissociatedException> then);
-  }
-
   /**
+   * @param leasedBytes what clients hold
    * @param holders how many clients hold leases
    */
   Room(
       GuestListener memory,
-      Catalogue catalogue,
-      boolean evicts,
-      LongSupplier holders,
-      Copying copying) {
-    this.copying = copying;
+      Displacement displacement,
+      LongSupplier leasedBytes,
+      LongSupplier holders) {
     this.memory = memory;
-    this.catalogue = catalogue;
-    this.evicts = evicts;
+    this.displacement = displacement;
+    this.leasedBytes = leasedBytes;
     this.holders = holders;
   }
 
-  /** Puts now, or later, and says so to the session; takes ownership of the draft. */
-  void put(Session session, long request, Draft draft) {
-    put(new Parked(session, request, draft, System.nanoTime() + PATIENCE_NANOS));
-  }
-
-  private void put(Parked next) {
-    boolean kept = false;
-    try {
-      Outcome outcome = parked.isEmpty() ? settle(next) : Outcome.WAIT;
-      if (outcome == Outcome.WAIT) {
-        parked.add(next);
-      }
-      kept = outcome != Outcome.IN;
-    } finally {
-      if (!kept) {
-        next.draft().close();
-      }
+  /** Lets it in now, or later; takes ownership. */
+  void enter(Claim claim) {
+    if (!parked.isEmpty() || !settle(claim, false)) {
+      parked.add(new Parked(claim, System.nanoTime() + PATIENCE_NANOS));
     }
   }
 
-  /** The draft has been filled, or there was no room for it, or it went wrong. */
-  private void filled(Parked next, DissociatedException failure) {
-    Session session = next.session();
-    Draft draft = next.draft();
-    if (failure != null || session.isOver()) {
-      draft.close();
-      if (failure != null) {
-        session.say(StoreMessage.failed(next.request(), failure));
-      }
-      return;
-    }
-    boolean kept = false;
+  /** Whether the claim has come to its end; otherwise it waits. */
+  private boolean settle(Claim claim, boolean late) {
+    boolean waits = false;
     try {
-      // The name may have been taken meanwhile.
-      catalogue.requireFree(draft.name(), draft.replaces(), session.user());
-      kept = true;
-      put(next);
+      claim.check();
+      requirePossible(claim.needs(), claim.what());
+      waits = !claim.takeIn(memory) && !makeRoom(claim, late);
+      if (!waits) {
+        claim.done();
+      }
     } catch (DissociatedException e) {
-      session.say(StoreMessage.failed(next.request(), e));
-      if (!kept) {
-        draft.close();
+      claim.failed(e);
+    } finally {
+      if (!waits) {
+        claim.close();
       }
     }
+    return !waits;
   }
 
-  private Outcome settle(Parked next) {
-    Draft draft = next.draft();
-    if (catalogue.size() >= MOST_OBJECTS && !evictOne()) {
-      throw new DissociatedException(
-          Code.RESOURCE_EXHAUSTED, "object not put: too many objects, limit=" + MOST_OBJECTS);
-    }
-    requirePossible(draft);
-    while (true) {
-      if (draft.mustFill()) {
-        copying.start(draft, failure -> filled(next, failure));
-        return Outcome.COPYING;
+  /** True when the claim is in, false when enough is on its way. */
+  private boolean makeRoom(Claim claim, boolean late) {
+    do {
+      MemoryUsage usage = memory.memoryUsage();
+      long missing = Math.max(1, claim.needs() - (usage.limit() - usage.reserved()));
+      long sure = displacement.leaving() + memory.freeing();
+      long coming = sure + (late ? 0 : returning);
+      if (coming >= missing) {
+        return false;
       }
-      if (draft.takeIn(memory)) {
-        break;
-      }
-      if (!evictOne()) {
-        if (returning > 0 && System.nanoTime() - next.deadline() < 0) {
-          return Outcome.WAIT;
+      DissociatedException failure = displacement.takeFailure();
+      if (failure != null || !displacement.displaceOldest()) {
+        if (failure == null && coming > 0) {
+          return false;
         }
-        throw noRoom(draft);
+        throw noRoom(claim.needs(), claim.what(), failure);
       }
-    }
-    catalogue.add(draft.finish(next.session().user()), draft.replaces());
-    next.session().say(Session.done(next.request()));
-    return Outcome.IN;
+    } while (!claim.takeIn(memory));
+    return true;
   }
 
-  private boolean evictOne() {
-    return evicts && catalogue.evictOldest() != null;
-  }
-
-  /** Evicts nothing where even everything would not be enough. */
-  private void requirePossible(Draft draft) {
+  /** Displaces nothing where even everything would not be enough. */
+  void requirePossible(long needs, String what) {
     MemoryUsage usage = memory.memoryUsage();
-    long idle = evicts ? catalogue.idleCharge() : 0;
-    if (draft.needs() > usage.limit() - usage.used() + idle) {
-      throw noRoom(draft);
+    long most = displacement.most() + displacement.leaving();
+    if (needs > usage.limit() - usage.used() + most) {
+      throw noRoom(needs, what, null);
     }
   }
 
-  private DissociatedException noRoom(Draft draft) {
+  private DissociatedException noRoom(long needs, String what, DissociatedException cause) {
     MemoryUsage usage = memory.memoryUsage();
     return new DissociatedException(
         Code.RESOURCE_EXHAUSTED,
-        "object not put: no room, needs="
-            + draft.needs()
+        what
+            + ": no room, needs="
+            + needs
             + " free="
             + Math.max(0, usage.limit() - usage.reserved())
             + " limit="
             + usage.limit()
             + " leased="
-            + catalogue.leasedBytes()
+            + leasedBytes.getAsLong()
             + " clients="
             + holders.getAsLong()
-            + " name="
-            + draft.name());
+            + (cause == null ? "" : ", and the spill disk takes nothing: " + cause.getMessage()),
+        cause);
   }
 
   /** So much is counted until clients have unmapped it. */
   void returning(long bytes) {
     returning += bytes;
+  }
+
+  /** Bytes given back by the store, but not yet by all clients. */
+  long returning() {
+    return returning;
   }
 
   /** So much of it has come back, or is lost to whoever keeps it. */
@@ -178,38 +178,43 @@ final class Room {
   }
 
   /** Tries again, in order, what waits; gives up what has waited too long. */
-  void retry() {
-    while (!parked.isEmpty()) {
-      Parked first = parked.peek();
-      Outcome outcome = Outcome.IN;
-      try {
-        if (!first.session().isOver()) {
-          // The name may have been taken meanwhile.
-          catalogue.requireFree(
-              first.draft().name(), first.draft().replaces(), first.session().user());
-          outcome = settle(first);
+  void retry(long now) {
+    if (retrying) {
+      return; // what a claim brings about as it is settled
+    }
+    retrying = true;
+    try {
+      while (!parked.isEmpty()) {
+        Parked first = parked.peek();
+        if (first.claim().isOver()) {
+          first.claim().close();
+        } else if (!settle(first.claim(), now - first.deadline() >= 0)) {
+          return;
         }
-      } catch (DissociatedException e) {
-        first.session().say(StoreMessage.failed(first.request(), e));
+        parked.remove();
       }
-      if (outcome == Outcome.WAIT) {
-        return;
-      }
-      parked.remove();
-      if (outcome == Outcome.IN) {
-        first.draft().close();
-      }
+    } finally {
+      retrying = false;
     }
   }
 
-  /** The client has gone: what it wanted to put goes with it. */
-  void forget(Session session) {
-    for (Iterator<Parked> all = parked.iterator(); all.hasNext(); ) {
-      Parked next = all.next();
-      if (next.session() == session) {
-        all.remove();
-        next.draft().close();
-      }
+  /** Drops what nobody wants any more. */
+  void forgetOver() {
+    parked.removeIf(
+        waiting -> {
+          boolean over = waiting.claim().isOver();
+          if (over) {
+            waiting.claim().close();
+          }
+          return over;
+        });
+  }
+
+  /** Gives up whatever waits. */
+  void close(DissociatedException why) {
+    for (Parked waiting = parked.poll(); waiting != null; waiting = parked.poll()) {
+      waiting.claim().failed(why);
+      waiting.claim().close();
     }
   }
 }

@@ -125,6 +125,21 @@ final class ShmListener implements GuestListener {
   }
 
   @Override
+  public ReservedSegment reserve(long bytes) {
+    return arena.reserve(bytes) ? new ReservedSegment(arena, publicPool, bytes) : null;
+  }
+
+  @Override
+  public long freeing() {
+    return arena.freeing();
+  }
+
+  @Override
+  public void whenFreed(Runnable task) {
+    arena.whenFreed(task);
+  }
+
+  @Override
   public void runSoon(Runnable task) {
     tasks.add(task);
     wake();
@@ -276,7 +291,9 @@ final class ShmListener implements GuestListener {
       return;
     }
     String user = Integer.toUnsignedString(client.user());
-    Peer peer = new Peer(user, client.process(), "uid " + user + " pid " + client.process());
+    // Of a process of another PID namespace that is not seen from here, the kernel tells 0.
+    String process = client.process() == 0 ? "elsewhere" : String.valueOf(client.process());
+    Peer peer = new Peer(user, client.process(), "uid " + user + " pid " + process);
     long id = nextId++;
     var connection =
         new ServerConnection(
