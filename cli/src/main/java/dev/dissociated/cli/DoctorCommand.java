@@ -1,5 +1,6 @@
 package dev.dissociated.cli;
 
+import dev.dissociated.cuda.Cuda;
 import dev.dissociated.protocol.transport.Transport;
 import dev.dissociated.shm.HostMemory;
 import java.nio.file.Files;
@@ -152,10 +153,11 @@ final class DoctorCommand implements Callable<Integer> {
   }
 
   private void cuda() {
+    String why = Cuda.unavailable().orElse(null);
     boolean device = Files.exists(Path.of("/dev/nvidiactl"));
     add(
         "cuda",
-        Verdict.MISSING,
-        (device ? "a driver is there; " : "") + "not part of this version");
+        why == null ? Verdict.OK : Verdict.MISSING,
+        why == null ? Cuda.description() : why + (device ? "; but there is a device" : ""));
   }
 }
