@@ -249,8 +249,7 @@ public final class Store implements AutoCloseable {
   }
 
   void put(Session session, long request, Draft draft) {
-    PutClaim claim =
-        new PutClaim(catalogue, displacement, session, request, draft, this::fill);
+    PutClaim claim = new PutClaim(catalogue, displacement, session, request, draft, this::fill);
     if (!draft.mustFill()) {
       room.enter(claim);
       return;
