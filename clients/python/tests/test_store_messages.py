@@ -20,6 +20,7 @@ from dissociated._store_table import (
     tensor_metadata,
 )
 from dissociated.wire.store import (
+    COPIED,
     INLINE,
     PIN,
     REPLACE,
@@ -36,7 +37,7 @@ from dissociated.wire.store import (
 
 VECTORS = Path(__file__).resolve().parents[3] / "format-docs" / "vectors" / "store.json"
 ALL = json.loads(VECTORS.read_text("utf-8"))
-KINDS = {"INLINE": INLINE, "SHARED": SHARED}
+KINDS = {"INLINE": INLINE, "SHARED": SHARED, "COPIED": COPIED}
 
 
 def named(predicate: Any) -> list[Any]:

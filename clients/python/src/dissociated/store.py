@@ -19,6 +19,7 @@ from typing import Any, Optional
 
 import pyarrow as pa
 
+from ._copied import Copied
 from ._own_memory import OwnSegment, create_file, write_all
 from ._store_channel import StoreChannel
 from ._store_table import (
@@ -93,12 +94,22 @@ class Store:
         if isinstance(obj, (bytes, bytearray, memoryview, pa.Buffer)):
             self._put_parts(name, ObjectType.BYTES, [obj], options)
             return
+        if isinstance(obj, (pa.Table, pa.RecordBatch)) and obj.nbytes > _INLINE_LIMIT:
+            copied = Copied.of_stream(_as_reader(obj))
+            if self._put_copied(name, ObjectType.TABLE, copied, options):
+                return
         reader = _as_reader(obj)
         if reader is not None:
             self._put_stream(name, ObjectType.TABLE, reader, options)
             return
         values = _as_values(obj)
         if values is not None:
+            flat = values.buffers()[1]
+            if flat is not None and flat.size > _INLINE_LIMIT:
+                metadata = tensor_metadata(values.type, obj.shape, len(values))
+                copied = Copied.of_body(metadata, [flat, bytes(-flat.size % 8)])
+                if self._put_copied(name, ObjectType.TENSOR, copied, options):
+                    return
             batch = tensor_batch(values, obj.shape)
             reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
             self._put_stream(name, ObjectType.TENSOR, reader, options)
@@ -123,6 +134,8 @@ class Store:
                 data += bytes(view)
             self._send_put(name, kind, entries, data, options)
             return
+        if self._put_copied(name, kind, Copied.of_parts(views), options):
+            return
         descriptor = create_file()
         with contextlib.closing(OwnSegment(descriptor)) as segment:
             number = self._channel.next_segments(1)[0]
@@ -135,6 +148,21 @@ class Store:
                 at += -at % _ALIGNMENT
             segment.freeze()
             self._send_put(name, kind, entries, b"", options, [(number, segment)])
+
+    def _put_copied(
+        self, name: str, kind: ObjectType, copied: Copied, options: dict[str, int]
+    ) -> bool:
+        """Has the daemon copy from this process's memory; false where it may not."""
+        if copied.length <= _INLINE_LIMIT or not copied.fits:
+            return False
+        entries, data = copied.payload()
+        try:
+            self._send_put(name, kind, entries, data, options)
+        except DissociatedError as e:
+            if e.code is not Code.UNSUPPORTED:
+                raise
+            return False
+        return True
 
     def _put_stream(
         self, name: str, kind: ObjectType, reader: Any, options: dict[str, int]

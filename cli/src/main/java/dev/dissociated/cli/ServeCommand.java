@@ -99,6 +99,14 @@ final class ServeCommand implements Callable<Integer> {
   private Long memory;
 
   @Option(
+      names = "--ready",
+      converter = Bytes.class,
+      paramLabel = "BYTES",
+      description =
+          "Memory to hold ready in one piece, so that putting a large object need not make any.")
+  private Long ready;
+
+  @Option(
       names = "--lease-limit",
       converter = Bytes.class,
       description = "Most memory one client may hold; resident data does not count.")
@@ -349,6 +357,9 @@ final class ServeCommand implements Callable<Integer> {
     }
     if (socketGroup != null) {
       properties.put("socket-group", socketGroup);
+    }
+    if (ready != null) {
+      properties.put("ready", Long.toString(ready));
     }
     if (!allowUids.isEmpty()) {
       properties.put("allow-uid", String.join(",", allowUids));
