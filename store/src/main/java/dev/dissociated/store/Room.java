@@ -8,6 +8,7 @@ import dev.dissociated.shm.HostMemory;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.TimeUnit;
+import java.util.function.LongPredicate;
 import java.util.function.LongSupplier;
 
 /**
@@ -63,6 +64,7 @@ final class Room {
   private record Parked(Claim claim, long deadline) {}
 
   private final GuestListener memory;
+  private final LongPredicate reclaim;
   private final Displacement displacement;
   private final LongSupplier leasedBytes;
   private final LongSupplier holders;
@@ -73,15 +75,19 @@ final class Room {
   private long returning;
 
   /**
+   * @param reclaim asks clients to unmap so many bytes of what nobody needs, and counts them as
+   *     returning; false when there is nothing
    * @param leasedBytes what clients hold
    * @param holders how many clients hold leases
    */
   Room(
       GuestListener memory,
+      LongPredicate reclaim,
       Displacement displacement,
       LongSupplier leasedBytes,
       LongSupplier holders) {
     this.memory = memory;
+    this.reclaim = reclaim;
     this.displacement = displacement;
     this.leasedBytes = leasedBytes;
     this.holders = holders;
@@ -123,6 +129,9 @@ final class Room {
       long coming = sure + (late ? 0 : returning);
       if (coming >= missing) {
         return false;
+      }
+      if (reclaim.test(missing - coming)) {
+        continue;
       }
       DissociatedException failure = displacement.takeFailure();
       if (failure != null || !displacement.displaceOldest()) {

@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.store.ObjectBuilder;
+import dev.dissociated.store.PutOptions;
 import dev.dissociated.store.StoreClient;
 import dev.dissociated.store.StoreObject;
 import dev.dissociated.store.StoreUsage;
@@ -15,10 +17,14 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
 import java.util.Random;
 import java.util.stream.Stream;
+import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -69,6 +75,7 @@ class StoreLimitsTest {
   }
 
   @Test
+  @Tag("slow")
   void shouldStayBelowTheLimitOfItsControlGroup() throws Exception {
     try (MemoryCgroup group = MemoryCgroup.create(GROUP);
         BufferAllocator allocator = new RootAllocator()) {
@@ -90,6 +97,41 @@ class StoreLimitsTest {
           assertTrue(usage.bytes() > 100 * MIB, "" + usage);
           assertEquals(16 * MIB, read(store, 16 * MIB + "/0").length);
           assertEquals(0, group.kills());
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldNotRunOutOfDescriptors() throws Exception {
+    Place few = new Place(List.of("sh", "-c", "ulimit -n 1024; exec \"$@\"", "few"), Map.of());
+    for (String evict : new String[] {"never", "lru"}) {
+      try (Served served =
+              Served.java(few, "--memory", "1g", "--socket", socket(), "--evict", evict);
+          BufferAllocator allocator = new RootAllocator();
+          StoreClient store = StoreClient.connect(allocator, served.socket())) {
+        store.put("small", new byte[10]);
+        store.pin("small", true);
+        DissociatedException why = null;
+        for (int i = 0; i < 1000 && why == null; i++) {
+          try (ObjectBuilder builder = store.create("o" + i, 4096, PutOptions.DEFAULT);
+              ArrowBuf buffer = builder.allocator().buffer(4096)) {
+            builder.sealBytes(buffer, 4096);
+          } catch (DissociatedException e) {
+            why = e;
+          }
+        }
+        assertEquals(evict.equals("never"), why != null);
+        if (why != null) {
+          assertEquals(Code.RESOURCE_EXHAUSTED, why.code());
+          assertTrue(why.getMessage().contains("no descriptor is left"), why.getMessage());
+        }
+        long objects = store.usage().objects();
+        assertTrue(objects > 500 && objects < 1000, "objects " + objects);
+        store.put("other", new byte[10]);
+        assertEquals(10, read(store, "small").length);
+        try (StoreClient another = StoreClient.connect(allocator, socket())) {
+          assertEquals(10, read(another, "other").length);
         }
       }
     }
