@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 import pyarrow as pa
@@ -121,6 +121,39 @@ class Store:
         except BufferError:  # an out-of-band buffer that does not lie in one piece
             parts = [pickle.dumps(obj, protocol=5)]
         self._put_parts(name, ObjectType.PICKLE, parts, options)
+
+    def put_many(
+        self,
+        objects: Mapping[str, Any],
+        *,
+        replace: bool = False,
+        pin: bool = False,
+        ttl: Optional[float] = None,
+    ) -> None:
+        """Puts many small objects of bytes without waiting for each; larger ones one by one.
+
+        Where one fails, the others are put all the same, and the first failure is raised.
+        """
+        options = _options(replace, pin, ttl)
+        small, large = [], {}
+        for name, data in objects.items():
+            view = memoryview(data).cast("B")
+            if len(view) > _INLINE_LIMIT:
+                large[name] = view
+                continue
+            entry = buffer_entry(INLINE, 0, len(view)) if len(view) else b""
+            small.append(
+                {
+                    "name": check_name(name),
+                    "kind": ObjectType.BYTES,
+                    "b": 1 if entry else 0,
+                    "payload": entry + bytes(view),
+                    **options,
+                }
+            )
+        self._channel.call_all(Op.PUT, small)
+        for name, view in large.items():
+            self.put(name, view, replace=replace, pin=pin, ttl=ttl)
 
     def _put_parts(
         self, name: str, kind: ObjectType, parts: Sequence[Any], options: dict[str, int]
