@@ -22,7 +22,6 @@ from .wire.frame import (
     HEADER_LENGTH,
     MAX_SEGMENT_ID,
     MAX_SHORT_PAYLOAD,
-    OFFSET_BITS,
     Hello,
     Kind,
     check_header,
@@ -60,6 +59,15 @@ class Lease:
         self.numbers = numbers
         self._segments = segments  # stay mapped
 
+    def is_immutable(self, address: int, length: int) -> bool:
+        """Whether memory of this lease can never change, and is mapped so."""
+        return any(
+            segment.is_immutable
+            and segment.address <= address
+            and address + length <= segment.address + segment.size
+            for segment in self._segments
+        )
+
     def __del__(self) -> None:
         try:
             self._segments = []
@@ -93,6 +101,10 @@ class StoreChannel:
         self._hello: Optional[Hello] = None
         self._buffer = bytearray()
         self._descriptors: list[int] = []
+        # Released to wake the keeper; a lock can be, wherever a lease ends, without waiting.
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._is_woken = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(path)
@@ -106,10 +118,6 @@ class StoreChannel:
         except BaseException:
             self._end()
             raise
-        # Released to wake the keeper; a lock can be, wherever a lease ends, without waiting.
-        self._wake = threading.Lock()
-        self._wake.acquire()
-        self._is_woken = False
         keeper = threading.Thread(
             target=_look_in,
             args=(weakref.ref(self), self._wake),
@@ -206,6 +214,11 @@ class StoreChannel:
                 numbers.append(self._last_segment)
             return numbers
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can be asked: it has not failed, and is this process's, not its parent's."""
+        return self._failure is None and os.getpid() == self._process
+
     def _require_open(self) -> None:
         if os.getpid() != self._process:
             raise DissociatedError(Code.UNAVAILABLE, "store not asked: connect anew after a fork")
@@ -221,16 +234,16 @@ class StoreChannel:
                 sent = socket.send_fds(self._socket, [data], [descriptor])
             self._socket.sendall(memoryview(data)[sent:])
         except OSError as e:
-            raise DissociatedError(
+            gone = DissociatedError(
                 Code.UNAVAILABLE, f"the store is gone: {e.strerror}, socket={self.path}"
-            ) from e
+            )
+            self._failure = self._failure or gone
+            raise gone from e
 
     def _await(self, request: int) -> StoreMessage:
         while True:
             with self._lock:
-                while (
-                    self._answers[request] is None and self._failure is None and self._reading
-                ):
+                while self._answers[request] is None and self._failure is None and self._reading:
                     self._lock.wait(_SLICE)
                 answer = self._answers[request]
                 if answer is not None:
@@ -391,10 +404,11 @@ class StoreChannel:
             with contextlib.suppress(RuntimeError):  # woken already
                 self._wake.release()
 
-    def tell(self) -> None:
-        """The keeper has given ends of leases time to find company."""
+    def tell(self) -> bool:
+        """The keeper has given ends of leases time to find company; whether it is to go on."""
         self._is_woken = False
         self._settle()
+        return self._socket.fileno() >= 0
 
     def _releases(self) -> bytes:
         """The message that ends what was released, if anything was."""
@@ -437,7 +451,8 @@ class StoreChannel:
     def close(self) -> None:
         """No more requests; the connection ends with the last lease. Idempotent."""
         self._closing = True
-        self._settle()
+        if os.getpid() == self._process:
+            self._settle()
 
     def _end(self) -> None:
         with contextlib.suppress(OSError):
@@ -448,6 +463,8 @@ class StoreChannel:
     def drop(self) -> None:
         """Closes what the connection has open; what is mapped and in use stays."""
         self._socket.close()
+        with contextlib.suppress(RuntimeError):  # woken already
+            self._wake.release()
         close_all(self._descriptors)
         self._descriptors = []
         self._segments.clear()
@@ -463,8 +480,8 @@ def _look_in(reference: weakref.ref[StoreChannel], wake: threading.Lock) -> None
         channel = reference()
         if channel is None:
             return
-        if is_woken:
-            channel.tell()
+        if is_woken and not channel.tell():
+            return
         if time.monotonic() >= look:
             look = time.monotonic() + _SLICE
             if not channel.look_in():

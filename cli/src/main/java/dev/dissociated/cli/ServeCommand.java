@@ -13,6 +13,7 @@ import dev.dissociated.shm.HostMemory;
 import dev.dissociated.store.Store;
 import dev.dissociated.store.StoreOptions;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.nio.file.Path;
@@ -43,6 +44,7 @@ import picocli.CommandLine.Spec;
 final class ServeCommand implements Callable<Integer> {
   private static final String SHM = "shm";
   private static final String UCX = "ucx";
+  private static final String NONE = "none";
   private static final int STOP_SECONDS = 10;
 
   /** What this process needs beside its heap: code, threads, buffers of sockets. */
@@ -52,7 +54,10 @@ final class ServeCommand implements Callable<Integer> {
 
   @Spec private CommandSpec spec;
 
-  @Option(names = "--flight", paramLabel = "URI", description = "Where Flight listens.")
+  @Option(
+      names = "--flight",
+      paramLabel = "URI",
+      description = "Where Flight listens; none for not at all.")
   private String flight = "grpc://127.0.0.1:0";
 
   @Option(names = "--socket", paramLabel = "PATH", description = "Where shared memory listens.")
@@ -147,6 +152,11 @@ final class ServeCommand implements Callable<Integer> {
   @Option(names = "--read-only", description = "Take no data from clients.")
   private boolean readOnly;
 
+  @Option(
+      names = "--exit-with-stdin",
+      description = "Stop when standard input ends, as it does when whoever started this ends.")
+  private boolean exitWithStdin;
+
   @Parameters(paramLabel = "NAME=FILE", arity = "0..*", description = "What to serve; - is stdin.")
   private List<String> served = List.of();
 
@@ -189,9 +199,25 @@ final class ServeCommand implements Callable<Integer> {
         FlightServer server = start(producer, allocator)) {
       System.out.println(Json.line(listening(producer, server)));
       System.out.flush();
+      if (exitWithStdin) {
+        Thread watch = new Thread(() -> awaitEndOfInput(stop), "dissociated-stdin");
+        watch.setDaemon(true);
+        watch.start();
+      }
       stop.await();
-      server.shutdown();
+      if (server != null) {
+        server.shutdown();
+      }
     }
+  }
+
+  private static void awaitEndOfInput(CountDownLatch stop) {
+    try {
+      System.in.transferTo(OutputStream.nullOutputStream());
+    } catch (IOException e) {
+      // it cannot be read any more, which is an end as well
+    }
+    stop.countDown();
   }
 
   private DissociatedProducer producer(Catalog catalog, BufferAllocator allocator) {
@@ -220,7 +246,7 @@ final class ServeCommand implements Callable<Integer> {
   /** The only transport must be there; where there are others, one that is not is told of. */
   private void offer(ProducerBuilder builder) {
     Set<String> offered = new LinkedHashSet<>(transports);
-    offered.remove("none");
+    offered.remove(NONE);
     if (!ucx.isEmpty()) {
       offered.add(UCX);
     }
@@ -271,7 +297,11 @@ final class ServeCommand implements Callable<Integer> {
     return (List<Map<String, Object>>) Json.parse(producer.statJson()).get("streams");
   }
 
+  /** The Flight server; null when there is to be none. */
   private FlightServer start(DissociatedProducer producer, BufferAllocator allocator) {
+    if (flight.equals(NONE)) {
+      return null;
+    }
     try {
       Location location = new Location(flight.replaceFirst("^grpc:", "grpc+tcp:"));
       return FlightServer.builder(allocator, location, producer).build().start();
@@ -287,8 +317,8 @@ final class ServeCommand implements Callable<Integer> {
     Map<String, Object> event = Json.object();
     event.put("event", "listening");
     event.put("pid", ProcessHandle.current().pid());
-    URI uri = server.getLocation().getUri();
-    event.put("flight", "grpc://" + uri.getHost() + ":" + server.getPort());
+    URI uri = server == null ? null : server.getLocation().getUri();
+    event.put("flight", uri == null ? null : "grpc://" + uri.getHost() + ":" + server.getPort());
     List<DissociatedUri> locations = producer.locations();
     event.put(
         "socket",

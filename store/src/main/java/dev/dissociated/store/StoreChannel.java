@@ -194,11 +194,13 @@ final class StoreChannel {
 
   /** Ends of leases go with the next request: alone, each would wake the daemon for nothing. */
   private boolean sendReleases() {
-    long[] leases = ended.take();
-    if (leases.length > 0) {
-      connection.sendTagged(StoreMessage.TAG, StoreMessage.release(leases).encode());
+    synchronized (ended) { // so that no request overtakes them
+      long[] leases = ended.take();
+      if (leases.length > 0) {
+        connection.sendTagged(StoreMessage.TAG, StoreMessage.release(leases).encode());
+      }
+      return leases.length > 0;
     }
-    return leases.length > 0;
   }
 
   /** Where no request has come, after a moment. */
