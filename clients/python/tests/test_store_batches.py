@@ -35,15 +35,15 @@ def test_puts_the_others_where_one_fails(store: dissociated.store.Store) -> None
 def test_tells_of_ended_leases_without_another_request(store: dissociated.store.Store) -> None:
     store.put("held", bytes(100))
     with dissociated.store.connect(store.path) as other:
-        held = [store.get("held") for _ in range(100)]
-        assert other.usage()["leases"] == 100
+        held = [other.get("held") for _ in range(100)]
+        assert store.usage()["leases"] == 100
         del held
-        assert wait_until(lambda: other.usage()["leases"] == 0)
-        last = store.get("held")
-        store.close()
-        assert other.usage()["leases"] == 1
+        assert wait_until(lambda: store.usage()["leases"] == 0)
+        last = other.get("held")
+        other.close()
+        assert store.usage()["leases"] == 1
         del last
-        assert wait_until(lambda: other.usage()["leases"] == 0)
+        assert wait_until(lambda: store.usage()["leases"] == 0)
 
 
 @pytest.mark.parametrize("size", [65_537, 3 << 20, 20_000_001])
