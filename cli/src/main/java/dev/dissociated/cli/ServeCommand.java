@@ -11,9 +11,11 @@ import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
 import dev.dissociated.store.Store;
 import dev.dissociated.store.StoreOptions;
+import io.grpc.netty.NettyServerBuilder;
 import java.io.IOException;
 import java.net.URI;
 import java.net.URISyntaxException;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -23,6 +25,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
 import java.util.function.LongFunction;
 import org.apache.arrow.flight.FlightServer;
 import org.apache.arrow.flight.Location;
@@ -42,6 +45,7 @@ final class ServeCommand implements Callable<Integer> {
   private static final String SHM = "shm";
   private static final String UCX = "ucx";
   private static final int STOP_SECONDS = 10;
+  private static final int ALIVE_SECONDS = 20;
 
   @Spec private CommandSpec spec;
 
@@ -121,6 +125,23 @@ final class ServeCommand implements Callable<Integer> {
           "What happens to objects that nobody holds when room is needed: ${COMPLETION-CANDIDATES}.")
   private StoreOptions.Evict evict = StoreOptions.Evict.LRU;
 
+  @Option(
+      names = "--flight-put",
+      description = {
+        "Let whoever reaches the Flight port put objects, and replace and delete what came that way.",
+        "Without it Flight only reads."
+      })
+  private boolean flightPut;
+
+  @Option(
+      names = "--token-file",
+      paramLabel = "FILE",
+      description = {
+        "Every Flight call must bear the token that is this file's one line; only its owner may",
+        "read it. Sockets have their permissions instead, and UCX has no such thing."
+      })
+  private Path tokenFile;
+
   @Option(names = "--read-only", description = "Take no data from clients.")
   private boolean readOnly;
 
@@ -174,7 +195,7 @@ final class ServeCommand implements Callable<Integer> {
   private DissociatedProducer producer(Catalog catalog, BufferAllocator allocator) {
     AtomicReference<DissociatedProducer> built = new AtomicReference<>();
     ProducerBuilder builder =
-        DissociatedProducer.wrap(new CatalogProducer(catalog, allocator))
+        DissociatedProducer.wrap(flightProducer(catalog, allocator))
             .advertise(advertise)
             .tickets(new SystemTables(catalog, () -> streams(built.get()), allocator));
     if (leaseLimit != null) {
@@ -191,6 +212,16 @@ final class ServeCommand implements Callable<Integer> {
     built.set(producer);
     catalog.memory(memory(producer, allocator));
     openStore(producer, catalog);
+    return producer;
+  }
+
+  private CatalogProducer flightProducer(Catalog catalog, BufferAllocator allocator) {
+    CatalogProducer producer = new CatalogProducer(catalog, allocator);
+    if (flightPut) {
+      producer.takePuts();
+    } else {
+      producer.refusePuts("this daemon takes no data by Flight: start it with serve --flight-put");
+    }
     return producer;
   }
 
@@ -251,7 +282,20 @@ final class ServeCommand implements Callable<Integer> {
   private FlightServer start(DissociatedProducer producer, BufferAllocator allocator) {
     try {
       Location location = new Location(flight.replaceFirst("^grpc:", "grpc+tcp:"));
-      return FlightServer.builder(allocator, location, producer).build().start();
+      FlightServer.Builder builder =
+          FlightServer.builder(allocator, location, producer)
+              .maxInboundMessageSize((int) Math.min(Integer.MAX_VALUE, memoryLimit()))
+              // A client whose host has gone is noticed, and what it was putting is given back.
+              .transportHint(
+                  "grpc.builderConsumer",
+                  (Consumer<NettyServerBuilder>)
+                      grpc ->
+                          grpc.keepAliveTime(ALIVE_SECONDS, TimeUnit.SECONDS)
+                              .keepAliveTimeout(ALIVE_SECONDS, TimeUnit.SECONDS));
+      if (tokenFile != null) {
+        builder.headerAuthenticator(TokenAuthenticator.of(tokenFile));
+      }
+      return builder.build().start();
     } catch (URISyntaxException e) {
       throw new ParameterException(spec.commandLine(), "not a URI: " + flight);
     } catch (IOException e) {

@@ -67,13 +67,13 @@ final class Room {
       throw new DissociatedException(
           Code.RESOURCE_EXHAUSTED, "object not put: too many objects, limit=" + MOST_OBJECTS);
     }
-    requirePossible(draft);
+    requirePossible(draft.needs(), draft.name());
     while (!draft.takeIn(memory)) {
       if (!evictOne()) {
         if (returning > 0) {
           return Outcome.WAIT;
         }
-        throw noRoom(draft);
+        throw noRoom(draft.needs(), draft.name());
       }
     }
     catalogue.add(draft.finish(session.user()), draft.replaces());
@@ -86,20 +86,20 @@ final class Room {
   }
 
   /** Evicts nothing where even everything would not be enough. */
-  private void requirePossible(Draft draft) {
+  void requirePossible(long needs, String name) {
     MemoryUsage usage = memory.memoryUsage();
     long idle = evicts ? catalogue.idleCharge() : 0;
-    if (draft.needs() > usage.limit() - usage.used() + idle) {
-      throw noRoom(draft);
+    if (needs > usage.limit() - usage.used() + idle) {
+      throw noRoom(needs, name);
     }
   }
 
-  private DissociatedException noRoom(Draft draft) {
+  private DissociatedException noRoom(long needs, String name) {
     MemoryUsage usage = memory.memoryUsage();
     return new DissociatedException(
         Code.RESOURCE_EXHAUSTED,
         "object not put: no room, needs="
-            + draft.needs()
+            + needs
             + " free="
             + Math.max(0, usage.limit() - usage.reserved())
             + " limit="
@@ -109,7 +109,7 @@ final class Room {
             + " clients="
             + holders.getAsLong()
             + " name="
-            + draft.name());
+            + name);
   }
 
   /** So much is counted until clients have unmapped it. */
@@ -136,7 +136,7 @@ final class Room {
             if (!late) {
               return;
             }
-            throw noRoom(first.draft());
+            throw noRoom(first.draft().needs(), first.draft().name());
           }
         }
       } catch (DissociatedException e) {

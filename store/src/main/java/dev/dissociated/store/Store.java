@@ -24,6 +24,7 @@ import java.util.Set;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import org.apache.arrow.memory.BufferAllocator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -57,6 +58,7 @@ public final class Store implements AutoCloseable {
   private final Map<Integer, Hiding> hiding = new HashMap<>();
   private Set<Session> talking = new LinkedHashSet<>();
   private long lastSession;
+  private long incoming;
   private boolean closed;
 
   /** A segment that nobody needs, and the clients that still have it mapped. */
@@ -137,17 +139,17 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * The stream of a table or tensor, to be served or read in this process. It takes a lease for
-   * each batch that is in use.
+   * The stream of a table or tensor, or of bytes as a table of one column, to be served or read in
+   * this process. It takes a lease for each batch that is in use.
    *
-   * @return empty when there is no object of that name, or it is no table
+   * @return empty when there is no object of that name, or it is a pickle
    * @throws DissociatedException DATA_CORRUPT when what was put is not a table
    */
   public Optional<BorrowedStream> table(String name) {
     StoredObject object;
     synchronized (lock) {
       object = catalogue.find(name);
-      if (object == null || !object.type.isTable()) {
+      if (object == null || object.type == ObjectType.PICKLE) {
         return Optional.empty();
       }
       if (object.table() != null) {
@@ -166,12 +168,45 @@ public final class Store implements AutoCloseable {
     }
   }
 
+  /** Lets somebody in who does not come by the socket; to be closed before the store. */
+  public RemoteCaller remote(BufferAllocator allocator) {
+    return new RemoteCaller(this, allocator);
+  }
+
+  /** The socket as this process reaches it, whatever its clients are told. */
+  String socketHere() {
+    return listener.socket();
+  }
+
+  /** What that client puts, and may change, is the remote callers'. */
+  void actAsRemote(long client) {
+    synchronized (lock) {
+      sessions.stream().filter(session -> session.number == client).forEach(Session::actAsRemote);
+    }
+  }
+
+  /** Counts what comes in and is no object yet. */
+  void reserve(long bytes, String name) {
+    synchronized (lock) {
+      room.requirePossible(incoming + bytes, name);
+      incoming += bytes;
+    }
+  }
+
+  void unreserve(long bytes) {
+    synchronized (lock) {
+      incoming -= bytes;
+    }
+  }
+
   private BorrowedStream read(StoredObject object) {
     List<BorrowedStream.Body> bodies = new ArrayList<>();
     for (StoredObject.Part part : object.parts) {
       bodies.add(new BorrowedStream.Body(object.address(part), part.length()));
     }
-    return TableFormat.read(bodies, () -> hold(object));
+    return object.type == ObjectType.BYTES
+        ? BytesFormat.read(bodies, () -> hold(object))
+        : TableFormat.read(bodies, () -> hold(object));
   }
 
   private Runnable hold(StoredObject object) {

@@ -99,7 +99,7 @@ final class StoredObject {
         name,
         type,
         pinned,
-        user,
+        RemoteCaller.shown(user),
         bytes,
         leases,
         (now - putNanos) / 1_000_000,
