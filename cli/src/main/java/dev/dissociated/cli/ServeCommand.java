@@ -2,6 +2,7 @@ package dev.dissociated.cli;
 
 import dev.dissociated.flight.Advertise;
 import dev.dissociated.flight.DissociatedProducer;
+import dev.dissociated.flight.FlightGuard;
 import dev.dissociated.flight.ProducerBuilder;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
@@ -11,7 +12,6 @@ import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
 import dev.dissociated.store.Store;
 import dev.dissociated.store.StoreOptions;
-import io.grpc.netty.NettyServerBuilder;
 import java.io.IOException;
 import java.net.URI;
 import java.net.URISyntaxException;
@@ -25,7 +25,6 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.function.Consumer;
 import java.util.function.LongFunction;
 import org.apache.arrow.flight.FlightServer;
 import org.apache.arrow.flight.Location;
@@ -45,7 +44,6 @@ final class ServeCommand implements Callable<Integer> {
   private static final String SHM = "shm";
   private static final String UCX = "ucx";
   private static final int STOP_SECONDS = 10;
-  private static final int ALIVE_SECONDS = 20;
 
   @Spec private CommandSpec spec;
 
@@ -283,15 +281,8 @@ final class ServeCommand implements Callable<Integer> {
     try {
       Location location = new Location(flight.replaceFirst("^grpc:", "grpc+tcp:"));
       FlightServer.Builder builder =
-          FlightServer.builder(allocator, location, producer)
-              .maxInboundMessageSize((int) Math.min(Integer.MAX_VALUE, memoryLimit()))
-              // A client whose host has gone is noticed, and what it was putting is given back.
-              .transportHint(
-                  "grpc.builderConsumer",
-                  (Consumer<NettyServerBuilder>)
-                      grpc ->
-                          grpc.keepAliveTime(ALIVE_SECONDS, TimeUnit.SECONDS)
-                              .keepAliveTimeout(ALIVE_SECONDS, TimeUnit.SECONDS));
+          FlightGuard.over(FlightServer.builder(allocator, location, producer))
+              .maxInboundMessageSize((int) Math.min(Integer.MAX_VALUE, memoryLimit()));
       if (tokenFile != null) {
         builder.headerAuthenticator(TokenAuthenticator.of(tokenFile));
       }

@@ -1,5 +1,6 @@
 package dev.dissociated.store;
 
+import dev.dissociated.flight.FlightGuard;
 import dev.dissociated.store.flight.FlightStore;
 import dev.dissociated.store.flight.StoreProducer;
 import java.io.ByteArrayInputStream;
@@ -42,7 +43,8 @@ final class FlightFixture implements AutoCloseable {
       producer.refusePuts("start it with --flight-put");
     }
     Location anywhere = Location.forGrpcInsecure("127.0.0.1", 0);
-    server = FlightServer.builder(serving, anywhere, producer).build().start();
+    server =
+        FlightGuard.over(FlightServer.builder(serving, anywhere, producer)).build().start();
   }
 
   int port() {

@@ -1,6 +1,7 @@
 package dev.dissociated.store.flight;
 
 import dev.dissociated.flight.FlightErrors;
+import dev.dissociated.flight.FlightGuard;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.store.ObjectType;
@@ -55,7 +56,10 @@ final class FlightPut {
       throw FlightErrors.toFlight(
           theirs ? new DissociatedException(Code.INVALID_ARGUMENT, e.getMessage(), e) : e);
     } catch (FlightRuntimeException e) {
-      throw e; // of the call: the client has gone, or its message could not be had
+      throw FlightGuard.failure()
+          .map(why -> CallStatus.INVALID_ARGUMENT.withDescription("object not put: " + why))
+          .map(CallStatus::toRuntimeException)
+          .orElse(e); // of the call: the client has gone
     } catch (OutOfMemoryException | OutOfMemoryError e) {
       throw CallStatus.RESOURCE_EXHAUSTED
           .withDescription("object not put: too large a message: " + e.getMessage())
@@ -70,6 +74,7 @@ final class FlightPut {
   }
 
   private byte[] put() throws IOException {
+    FlightGuard.failure(); // without it a table that lacks batches would look whole
     // flight-core waits for ever for a schema or descriptor that never comes, but not for messages.
     boolean more = stream.next();
     while (more && !stream.hasRoot()) {

@@ -37,7 +37,8 @@ import org.slf4j.LoggerFactory;
  * A store as an ordinary Flight service: a name is {@code FlightDescriptor.path(NAME)}, and its
  * ticket is the name in UTF-8. DoPut, and the actions that change something, are refused until
  * {@link #takePuts} is said, since whoever reaches the port could use them. To be wrapped by {@code
- * DissociatedProducer} for clients that can read in place. Thread-safe.
+ * DissociatedProducer} for clients that can read in place, and served by a server with {@link
+ * dev.dissociated.flight.FlightGuard}, without which it takes no puts. Thread-safe.
  */
 public class StoreProducer extends NoOpFlightProducer {
   private static final Logger LOG = LoggerFactory.getLogger(StoreProducer.class);
