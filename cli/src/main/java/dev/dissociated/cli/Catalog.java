@@ -167,7 +167,8 @@ final class Catalog implements TicketSource, AutoCloseable {
 
   private TableSource knownTable(ObjectInfo object) {
     try {
-      return object == null || !object.type().isTable()
+      // A table on the disk is not brought back only to be described.
+      return object == null || !object.type().isTable() || object.spilled()
           ? null
           : store.table(object.name()).orElse(null);
     } catch (DissociatedException e) {

@@ -10,6 +10,7 @@ import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.stream.StreamLimits;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
+import dev.dissociated.shm.HostMemory;
 import dev.dissociated.store.Store;
 import dev.dissociated.store.StoreOptions;
 import java.io.IOException;
@@ -44,6 +45,11 @@ final class ServeCommand implements Callable<Integer> {
   private static final String SHM = "shm";
   private static final String UCX = "ucx";
   private static final int STOP_SECONDS = 10;
+
+  /** What this process needs beside its heap: code, threads, buffers of sockets. */
+  private static final long OWN_MEMORY = 128L << 20;
+
+  private static final long LEAST_MEMORY = 16L << 20;
 
   @Spec private CommandSpec spec;
 
@@ -89,7 +95,8 @@ final class ServeCommand implements Callable<Integer> {
       names = "--memory",
       converter = Bytes.class,
       description =
-          "Most memory to show to clients, for example 4g. Half of the machine's by default.")
+          "Most memory to show to clients, for example 4g. By default half of what the machine has "
+              + "or the control group allows.")
   private Long memory;
 
   @Option(
@@ -139,6 +146,13 @@ final class ServeCommand implements Callable<Integer> {
         "read it. Sockets have their permissions instead, and UCX has no such thing."
       })
   private Path tokenFile;
+
+  @Option(
+      names = "--spill",
+      paramLabel = "DIR",
+      description =
+          "Where objects that nobody holds go when room is needed, to come back when asked for.")
+  private Path spill;
 
   @Option(names = "--read-only", description = "Take no data from clients.")
   private boolean readOnly;
@@ -265,7 +279,7 @@ final class ServeCommand implements Callable<Integer> {
       if (listener.location().scheme().equals(SHM)) {
         StoreOptions options =
             StoreOptions.DEFAULT.evict(evict).readOnly(readOnly).taken(catalog::hasFile);
-        catalog.store(Store.on(listener, options));
+        catalog.store(Store.on(listener, spill == null ? options : options.spill(spill)));
         return;
       }
     }
@@ -350,8 +364,16 @@ final class ServeCommand implements Callable<Integer> {
         .toList();
   }
 
+  /**
+   * Half of what this process may have, unless its own heap needs more of a small group's limit.
+   */
   private long memoryLimit() {
-    return memory == null ? ProcFiles.usableMemory() / 2 : memory;
+    if (memory != null) {
+      return memory;
+    }
+    long usable = HostMemory.usable();
+    long beside = usable - Runtime.getRuntime().maxMemory() - OWN_MEMORY;
+    return Math.max(LEAST_MEMORY, Math.min(usable / 2, beside));
   }
 
   private ListenOptions shmOptions() {

@@ -21,8 +21,8 @@ import org.apache.arrow.flight.FlightServer;
  * What a Flight server needs that takes data from strangers. gRPC drops a message that flight-core
  * cannot read and lets the stream go on to its end, so that a table without some of its batches
  * looks whole: the guard counts messages as they come and as they are taken, and ends such a stream
- * with an error. It also frees messages that flight-core forgets, and notices clients whose host has
- * gone.
+ * with an error. It also frees messages that flight-core forgets, and notices clients whose host
+ * has gone.
  *
  * <pre>{@code
  * FlightGuard.over(FlightServer.builder(allocator, location, producer)).build().start();
@@ -98,6 +98,7 @@ public final class FlightGuard {
   private static final class Watched<Q> extends SimpleForwardingServerCallListener<Q> {
     private final Stream stream;
     private long taken;
+    private boolean ended;
 
     Watched(ServerCall.Listener<Q> listener, Stream stream) {
       super(listener);
@@ -129,8 +130,18 @@ public final class FlightGuard {
         fail("messages came that cannot be read: " + (stream.seen.get() - taken));
       }
       if (stream.failure == null) {
+        ended = true;
         super.onHalfClose();
       }
+    }
+
+    /** The answer is out. Where that is gRPC's own, nobody has told whoever reads the stream. */
+    @Override
+    public void onComplete() {
+      if (!ended && stream.failure == null) {
+        fail("the call ended before the stream");
+      }
+      super.onComplete();
     }
 
     @Override

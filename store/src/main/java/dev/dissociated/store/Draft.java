@@ -17,7 +17,6 @@ import org.apache.arrow.memory.ArrowBuf;
  * store's. Closing it gives back whatever has not become an object. Guarded by the store's lock.
  */
 final class Draft implements AutoCloseable {
-  private static final int BLOCK_ALIGNMENT = 64;
   private static final int BUFFER_ALIGNMENT = 8;
 
   private final StoreMessage put;
@@ -98,14 +97,10 @@ final class Draft implements AutoCloseable {
     long length = 0;
     for (BufferRef ref : refs) {
       if (ref.kind() == BufferRef.Kind.INLINE) {
-        length += aligned(ref.length());
+        length += ObjectMemory.aligned(ref.length());
       }
     }
     return length;
-  }
-
-  private static long aligned(long length) {
-    return (length + BLOCK_ALIGNMENT - 1) / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT;
   }
 
   /**
@@ -140,23 +135,28 @@ final class Draft implements AutoCloseable {
   }
 
   /** The object, which owns the memory from here on. */
-  StoredObject finish(int user) {
-    List<StoredObject.Part> parts = new ArrayList<>(refs.size());
+  StoredObject finish(int user, Account account) {
+    List<ObjectMemory.Part> parts = new ArrayList<>(refs.size());
     long at = 0;
     for (BufferRef ref : refs) {
       if (ref.length() == 0) {
-        parts.add(new StoredObject.Part(null, 0, 0));
+        parts.add(new ObjectMemory.Part(null, 0, 0));
       } else if (ref.kind() == BufferRef.Kind.SHARED) {
         SharedSegment segment = adopted.get(ref.segment());
-        parts.add(new StoredObject.Part(segment, ref.offset(), ref.length()));
+        parts.add(new ObjectMemory.Part(segment, ref.offset(), ref.length()));
       } else {
         block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
-        parts.add(new StoredObject.Part(null, at, ref.length()));
-        at += aligned(ref.length());
+        parts.add(new ObjectMemory.Part(null, at, ref.length()));
+        at += ObjectMemory.aligned(ref.length());
       }
     }
     StoredObject object =
-        new StoredObject(name(), put.type(), user, parts, new ArrayList<>(adopted.values()), block);
+        new StoredObject(
+            name(),
+            put.type(),
+            user,
+            account,
+            new ObjectMemory(parts, List.copyOf(adopted.values()), block));
     object.pinned = put.has(Op.Flags.PIN);
     object.liveFor(put.a(), System.nanoTime());
     adopted.clear();

@@ -1,5 +1,8 @@
 package dev.dissociated.store;
 
+import dev.dissociated.shm.ReservedSegment;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.arrow.memory.BufferAllocator;
 
 /**
@@ -20,7 +23,7 @@ public final class RemoteCaller implements AutoCloseable {
 
   private final Store store;
   private final StoreClient client;
-  private long arriving;
+  private final List<ReservedSegment> arriving = new ArrayList<>();
 
   RemoteCaller(Store store, BufferAllocator allocator) {
     this.store = store;
@@ -53,14 +56,17 @@ public final class RemoteCaller implements AutoCloseable {
    *     for it
    */
   public void arriving(long bytes, String name) {
-    store.reserve(bytes, name);
-    arriving += bytes;
+    if (bytes > 0) {
+      Arrival arrival = new Arrival(name, bytes);
+      store.enter(arrival);
+      arriving.add(arrival.await());
+    }
   }
 
   /** All has come, and is about to be put: from here on the object itself counts. */
   public void arrived() {
-    store.unreserve(arriving);
-    arriving = 0;
+    arriving.forEach(ReservedSegment::close);
+    arriving.clear();
   }
 
   /** Ends it; what was put stays. Idempotent. */

@@ -43,8 +43,7 @@ final class FlightFixture implements AutoCloseable {
       producer.refusePuts("start it with --flight-put");
     }
     Location anywhere = Location.forGrpcInsecure("127.0.0.1", 0);
-    server =
-        FlightGuard.over(FlightServer.builder(serving, anywhere, producer)).build().start();
+    server = FlightGuard.over(FlightServer.builder(serving, anywhere, producer)).build().start();
   }
 
   int port() {

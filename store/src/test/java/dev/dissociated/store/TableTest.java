@@ -10,7 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
-import dev.dissociated.protocol.stream.BorrowedStream;
+import dev.dissociated.protocol.stream.TableSource;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
@@ -357,7 +357,7 @@ class TableTest {
               e.getMessage() != null || e instanceof IndexOutOfBoundsException, "seed=" + seed);
         }
         try {
-          fixture.store.table("d" + i).ifPresent(BorrowedStream::schema);
+          fixture.store.table("d" + i).ifPresent(TableSource::schema);
         } catch (DissociatedException e) {
           assertEquals(Code.DATA_CORRUPT, e.code(), "seed=" + seed);
         }

@@ -28,7 +28,7 @@ import org.apache.arrow.memory.OutOfMemoryException;
 
 /** One DoPut, from its first message to the object's name. For the call's own thread. */
 final class FlightPut {
-  private static final int DESCRIPTOR_SECONDS = 60;
+  private static final int DESCRIPTOR_SECONDS = 10;
 
   private final RemoteCaller caller;
   private final FlightStream stream;
