@@ -2,6 +2,7 @@ package dev.dissociated.flight;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.stream.BatchCheck;
 import io.grpc.Context;
 import io.grpc.ForwardingServerCallListener.SimpleForwardingServerCallListener;
 import io.grpc.Metadata;
@@ -10,12 +11,18 @@ import io.grpc.ServerCallHandler;
 import io.grpc.ServerInterceptor;
 import io.grpc.ServerStreamTracer;
 import io.grpc.netty.NettyServerBuilder;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import org.apache.arrow.flight.FlightServer;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.vector.ipc.message.ArrowDictionaryBatch;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * What a Flight server needs that takes data from strangers. gRPC drops a message that flight-core
@@ -30,6 +37,14 @@ import org.apache.arrow.flight.FlightServer;
  */
 public final class FlightGuard {
   private static final int ALIVE_SECONDS = 20;
+
+  /** How flight-core reads messages of a type. */
+  private static final Map<String, String> READERS =
+      Map.of(
+          "SCHEMA", "asSchema",
+          "RECORD_BATCH", "asRecordBatch",
+          "DICTIONARY_BATCH", "asDictionaryBatch");
+
   private static final Context.Key<Stream> STREAM = Context.key("dissociated-stream");
 
   private FlightGuard() {}
@@ -90,18 +105,22 @@ public final class FlightGuard {
       Stream stream = STREAM.get();
       return stream == null || call.getMethodDescriptor().getType().clientSendsOneMessage()
           ? listener
-          : new Watched<>(listener, stream);
+          : new Watched<>(
+              listener, stream, "DoPut".equals(call.getMethodDescriptor().getBareMethodName()));
     }
   }
 
   /** What comes from the client; called by one thread at a time. */
   private static final class Watched<Q> extends SimpleForwardingServerCallListener<Q> {
     private final Stream stream;
+    private final boolean isPut;
     private long taken;
     private boolean ended;
+    private BatchCheck batches;
 
-    Watched(ServerCall.Listener<Q> listener, Stream stream) {
+    Watched(ServerCall.Listener<Q> listener, Stream stream, boolean isPut) {
       super(listener);
+      this.isPut = isPut;
       this.stream = stream;
     }
 
@@ -114,10 +133,11 @@ public final class FlightGuard {
       taken++;
       boolean forgotten = isForgotten(message);
       try {
+        tryToRead(message);
         super.onMessage(message);
       } catch (RuntimeException | StackOverflowError e) {
         forgotten = true;
-        fail("a message cannot be read: " + e);
+        fail("a message cannot be read: " + e.getMessage());
       }
       if (forgotten) {
         free(message);
@@ -166,15 +186,62 @@ public final class FlightGuard {
       };
     }
 
-    /** The messages are of a class that only flight-core sees. */
+    /**
+     * Reads a message as flight-core will, which keeps the body for good when it cannot, and makes
+     * up values when there are too few.
+     */
+    private void tryToRead(Object message) {
+      Object type = ask(message, "getMessageType");
+      String reader = type == null ? null : READERS.get(type.toString());
+      if (reader == null || !isPut) {
+        return;
+      }
+      Object read;
+      try {
+        read = call(message, reader);
+      } catch (InvocationTargetException e) {
+        if (!reader.equals("asSchema") && ask(message, "getBufs") instanceof Iterable<?> bodies) {
+          bodies.forEach(body -> ((ArrowBuf) body).getReferenceManager().release());
+        }
+        throw new IllegalArgumentException(e.getCause().toString(), e);
+      } catch (ReflectiveOperationException e) {
+        throw new IllegalStateException("this version of flight-core is not known", e);
+      }
+      try {
+        check(read);
+      } finally {
+        free(read);
+      }
+    }
+
+    private void check(Object read) {
+      if (read instanceof Schema schema) {
+        if (batches != null) {
+          throw new IllegalArgumentException("a second schema");
+        }
+        batches = new BatchCheck(schema);
+      } else if (batches == null) {
+        throw new IllegalArgumentException("no schema before the first batch");
+      } else if (read instanceof ArrowRecordBatch batch) {
+        batches.check(batch);
+      } else if (read instanceof ArrowDictionaryBatch batch) {
+        batches.check(batch);
+      }
+    }
+
     private static Object ask(Object message, String what) {
       try {
-        Method method = message.getClass().getMethod(what);
-        method.setAccessible(true);
-        return method.invoke(message);
+        return call(message, what);
       } catch (ReflectiveOperationException e) {
         return null; // of another version, or not to be known
       }
+    }
+
+    /** The messages are of a class that only flight-core sees. */
+    private static Object call(Object message, String what) throws ReflectiveOperationException {
+      Method method = message.getClass().getMethod(what);
+      method.setAccessible(true);
+      return method.invoke(message);
     }
 
     private static void free(Object message) {

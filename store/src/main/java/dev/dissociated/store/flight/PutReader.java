@@ -1,11 +1,10 @@
 package dev.dissociated.store.flight;
 
+import dev.dissociated.flight.FlightGuard;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
-import dev.dissociated.protocol.stream.LoadedCheck;
 import dev.dissociated.store.RemoteCaller;
 import java.io.IOException;
-import java.lang.reflect.Field;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
@@ -21,13 +20,10 @@ import org.apache.arrow.vector.ipc.ArrowReader;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * The stream of a DoPut, each batch checked and counted before it is handed on. It ends only where
- * the client has ended it; all else is an exception. Owns nothing of the stream.
+ * The stream of a DoPut, each batch counted before it is handed on. It ends only where the client
+ * has ended it; all else is an exception. Owns nothing of the stream.
  */
 final class PutReader extends ArrowReader {
-  /** Which root a stream fills; see {@link #requireWhole}. */
-  private static final Field FILLED = filled();
-
   private final FlightStream stream;
   private final CallContext call;
   private final RemoteCaller caller;
@@ -82,40 +78,23 @@ final class PutReader extends ArrowReader {
       dictionaries = new DictionaryChanges(this);
       for (Dictionary dictionary : getDictionaryVectors().values()) {
         FieldVector values = dictionary.getVector();
-        LoadedCheck.check(values);
         bytes += values.getBufferSize();
       }
     }
-    LoadedCheck.check(root);
     caller.arriving(bytes, name);
   }
 
-  /**
-   * Refuses a stream whose schema has changed, or whose client has gone. After a second schema
-   * flight-core fills another root than the one it gave, without a word, and batches would be lost.
-   */
+  /** Refuses a stream that was not wholly taken, or whose client has gone. */
   private void requireWhole() {
-    try {
-      if (FILLED.get(stream) != root) {
-        throw new DissociatedException(
-            Code.INVALID_ARGUMENT, "object not put: a second schema came, name=" + name);
-      }
-    } catch (IllegalAccessException e) {
-      throw new IllegalStateException(e);
-    }
+    FlightGuard.failure()
+        .ifPresent(
+            why -> {
+              throw new DissociatedException(
+                  Code.INVALID_ARGUMENT, "object not put: " + why + ", name=" + name);
+            });
     if (call.isCancelled()) {
       throw new DissociatedException(
           Code.CANCELLED, "object not put: the client has gone, name=" + name);
-    }
-  }
-
-  private static Field filled() {
-    try {
-      Field field = FlightStream.class.getDeclaredField("fulfilledRoot");
-      field.setAccessible(true);
-      return field;
-    } catch (NoSuchFieldException e) {
-      throw new IllegalStateException("this version of flight-core is not known", e);
     }
   }
 
