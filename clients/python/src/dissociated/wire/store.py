@@ -22,7 +22,7 @@ _ROW = struct.Struct("<BBHIQQQQ")
 _USAGE = struct.Struct("<13Q")
 _CLIENT = struct.Struct("<QIIQQQQ")
 
-INLINE, SHARED = 0, 1
+INLINE, SHARED, COPIED = 0, 1, 2
 REPLACE, PIN, UNPIN, SET_TTL, GONE = 1, 2, 4, 8, 16
 _PINNED, _SPILLED = 1, 2
 

@@ -14,6 +14,7 @@ import dev.dissociated.shm.HostMemory;
 import dev.dissociated.store.Store;
 import dev.dissociated.store.StoreOptions;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.nio.file.Path;
@@ -44,6 +45,7 @@ import picocli.CommandLine.Spec;
 final class ServeCommand implements Callable<Integer> {
   private static final String SHM = "shm";
   private static final String UCX = "ucx";
+  private static final String NONE = "none";
   private static final int STOP_SECONDS = 10;
 
   /** What this process needs beside its heap: code, threads, buffers of sockets. */
@@ -53,7 +55,10 @@ final class ServeCommand implements Callable<Integer> {
 
   @Spec private CommandSpec spec;
 
-  @Option(names = "--flight", paramLabel = "URI", description = "Where Flight listens.")
+  @Option(
+      names = "--flight",
+      paramLabel = "URI",
+      description = "Where Flight listens; none for not at all.")
   private String flight = "grpc://127.0.0.1:0";
 
   @Option(names = "--socket", paramLabel = "PATH", description = "Where shared memory listens.")
@@ -98,6 +103,14 @@ final class ServeCommand implements Callable<Integer> {
           "Most memory to show to clients, for example 4g. By default half of what the machine has "
               + "or the control group allows.")
   private Long memory;
+
+  @Option(
+      names = "--ready",
+      converter = Bytes.class,
+      paramLabel = "BYTES",
+      description =
+          "Memory to hold ready in one piece, so that putting a large object need not make any.")
+  private Long ready;
 
   @Option(
       names = "--lease-limit",
@@ -157,6 +170,11 @@ final class ServeCommand implements Callable<Integer> {
   @Option(names = "--read-only", description = "Take no data from clients.")
   private boolean readOnly;
 
+  @Option(
+      names = "--exit-with-stdin",
+      description = "Stop when standard input ends, as it does when whoever started this ends.")
+  private boolean exitWithStdin;
+
   @Parameters(paramLabel = "NAME=FILE", arity = "0..*", description = "What to serve; - is stdin.")
   private List<String> served = List.of();
 
@@ -199,9 +217,25 @@ final class ServeCommand implements Callable<Integer> {
         FlightServer server = start(producer, allocator)) {
       System.out.println(Json.line(listening(producer, server)));
       System.out.flush();
+      if (exitWithStdin) {
+        Thread watch = new Thread(() -> awaitEndOfInput(stop), "dissociated-stdin");
+        watch.setDaemon(true);
+        watch.start();
+      }
       stop.await();
-      server.shutdown();
+      if (server != null) {
+        server.shutdown();
+      }
     }
+  }
+
+  private static void awaitEndOfInput(CountDownLatch stop) {
+    try {
+      System.in.transferTo(OutputStream.nullOutputStream());
+    } catch (IOException e) {
+      // it cannot be read any more, which is an end as well
+    }
+    stop.countDown();
   }
 
   private DissociatedProducer producer(Catalog catalog, BufferAllocator allocator) {
@@ -240,7 +274,7 @@ final class ServeCommand implements Callable<Integer> {
   /** The only transport must be there; where there are others, one that is not is told of. */
   private void offer(ProducerBuilder builder) {
     Set<String> offered = new LinkedHashSet<>(transports);
-    offered.remove("none");
+    offered.remove(NONE);
     if (!ucx.isEmpty()) {
       offered.add(UCX);
     }
@@ -291,7 +325,11 @@ final class ServeCommand implements Callable<Integer> {
     return (List<Map<String, Object>>) Json.parse(producer.statJson()).get("streams");
   }
 
+  /** The Flight server; null when there is to be none. */
   private FlightServer start(DissociatedProducer producer, BufferAllocator allocator) {
+    if (flight.equals(NONE)) {
+      return null;
+    }
     try {
       Location location = new Location(flight.replaceFirst("^grpc:", "grpc+tcp:"));
       FlightServer.Builder builder =
@@ -313,8 +351,8 @@ final class ServeCommand implements Callable<Integer> {
     Map<String, Object> event = Json.object();
     event.put("event", "listening");
     event.put("pid", ProcessHandle.current().pid());
-    URI uri = server.getLocation().getUri();
-    event.put("flight", "grpc://" + uri.getHost() + ":" + server.getPort());
+    URI uri = server == null ? null : server.getLocation().getUri();
+    event.put("flight", uri == null ? null : "grpc://" + uri.getHost() + ":" + server.getPort());
     List<DissociatedUri> locations = producer.locations();
     event.put(
         "socket",
@@ -383,6 +421,9 @@ final class ServeCommand implements Callable<Integer> {
     }
     if (socketGroup != null) {
       properties.put("socket-group", socketGroup);
+    }
+    if (ready != null) {
+      properties.put("ready", Long.toString(ready));
     }
     if (!allowUids.isEmpty()) {
       properties.put("allow-uid", String.join(",", allowUids));

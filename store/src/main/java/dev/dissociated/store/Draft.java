@@ -4,10 +4,12 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.shm.GuestListener;
 import dev.dissociated.shm.HandedSegment;
+import dev.dissociated.shm.PeerMemory;
 import dev.dissociated.shm.SharedSegment;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.arrow.memory.ArrowBuf;
@@ -24,8 +26,11 @@ final class Draft implements AutoCloseable {
   private final ByteBuffer inline;
   private final Map<Integer, HandedSegment> handed = new HashMap<>();
   private final Map<Integer, SharedSegment> adopted = new HashMap<>();
+  private final Map<BufferRef, Pieces> copied = new IdentityHashMap<>();
   private final long blockLength;
   private ArrowBuf block;
+  private PeerMemory client;
+  private boolean filled;
 
   /**
    * Takes from {@code waiting} the segments that the message names, whatever happens.
@@ -49,6 +54,11 @@ final class Draft implements AutoCloseable {
     this.blockLength = blockLength();
     boolean done = false;
     try {
+      for (BufferRef ref : refs) {
+        if (ref.kind() == BufferRef.Kind.COPIED && ref.length() > 0) {
+          copied.put(ref, Pieces.read(inline, ref));
+        }
+      }
       check();
       done = true;
     } finally {
@@ -65,7 +75,7 @@ final class Draft implements AutoCloseable {
   private void check() {
     for (int i = 0; i < refs.size(); i++) {
       BufferRef ref = refs.get(i);
-      if (ref.kind() == BufferRef.Kind.INLINE || ref.length() == 0) {
+      if (ref.kind() != BufferRef.Kind.SHARED || ref.length() == 0) {
         continue;
       }
       HandedSegment segment = handed.get(ref.segment());
@@ -96,7 +106,7 @@ final class Draft implements AutoCloseable {
   private long blockLength() {
     long length = 0;
     for (BufferRef ref : refs) {
-      if (ref.kind() == BufferRef.Kind.INLINE) {
+      if (ref.kind() != BufferRef.Kind.SHARED) {
         length += ObjectMemory.aligned(ref.length());
       }
     }
@@ -115,6 +125,41 @@ final class Draft implements AutoCloseable {
     }
     return needs;
   }
+
+  // ---- what lies in the client's memory
+
+  /** Whether something of it lies in the client's memory, and has not been copied. */
+  boolean mustFill() {
+    return !copied.isEmpty() && !filled;
+  }
+
+  /** Where to copy from; closed with this. */
+  void from(PeerMemory memory) {
+    client = memory;
+  }
+
+  /**
+   * Copies what lies in the client's memory, if there is room for it. Takes long, so not with the
+   * lock: the draft is this thread's meanwhile.
+   */
+  void fill(GuestListener memory, Copier copier) {
+    if (block == null) {
+      block = memory.allocatePublic(blockLength);
+    }
+    if (block == null) {
+      return;
+    }
+    long at = 0;
+    for (BufferRef ref : refs) {
+      if (copied.containsKey(ref)) {
+        copier.copy(client, copied.get(ref), block.memoryAddress() + at);
+      }
+      at += ref.kind() == BufferRef.Kind.SHARED ? 0 : ObjectMemory.aligned(ref.length());
+    }
+    filled = true;
+  }
+
+  // ---- into the store
 
   /** Takes in what is not in yet; false when there was too little room. */
   boolean takeIn(GuestListener memory) {
@@ -145,7 +190,9 @@ final class Draft implements AutoCloseable {
         SharedSegment segment = adopted.get(ref.segment());
         parts.add(new ObjectMemory.Part(segment, ref.offset(), ref.length()));
       } else {
-        block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
+        if (ref.kind() == BufferRef.Kind.INLINE) {
+          block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
+        }
         parts.add(new ObjectMemory.Part(null, at, ref.length()));
         at += ObjectMemory.aligned(ref.length());
       }
@@ -173,6 +220,9 @@ final class Draft implements AutoCloseable {
     if (block != null) {
       block.close();
       block = null;
+    }
+    if (client != null) {
+      client.close();
     }
   }
 }

@@ -193,6 +193,9 @@ final class Session implements GuestHandler {
     try {
       store.requireWritable();
       store.requireFree(draft.name(), draft.replaces(), user());
+      if (draft.mustFill()) {
+        draft.from(end.peerMemory());
+      }
       return draft;
     } catch (DissociatedException e) {
       draft.close();

@@ -56,6 +56,7 @@ public final class Store implements AutoCloseable {
   private final boolean ownsListener;
   private final StoreOptions options;
   private final ScheduledExecutorService clock;
+  private final Copier copier = new Copier();
 
   // Guarded by the lock.
   private final Catalogue catalogue;
@@ -65,6 +66,7 @@ public final class Store implements AutoCloseable {
   private final Set<Session> sessions = new LinkedHashSet<>();
   private final Map<String, List<Session.Waiter>> waiters = new HashMap<>();
   private final Map<Integer, Hiding> hiding = new HashMap<>();
+  private final Set<PutClaim> filled = new HashSet<>(); // and not gone on with yet
   private Set<Session> talking = new LinkedHashSet<>();
   private long lastSession;
   private boolean closed;
@@ -273,7 +275,55 @@ public final class Store implements AutoCloseable {
   }
 
   void put(Session session, long request, Draft draft) {
-    room.enter(new PutClaim(catalogue, displacement, session, request, draft));
+    PutClaim claim = new PutClaim(catalogue, displacement, session, request, draft, this::fill);
+    if (!draft.mustFill()) {
+      room.enter(claim);
+      return;
+    }
+    try {
+      room.requirePossible(claim.needs(), claim.what());
+      claim.fill(); // before there is room for certain: it usually is there
+    } catch (DissociatedException e) {
+      claim.failed(e);
+      claim.close();
+    }
+  }
+
+  /** Fills a draft on a thread that may wait, and goes on with it on the listener's. */
+  private void fill(PutClaim claim) {
+    copier.start(
+        () -> {
+          DissociatedException failure = null;
+          try {
+            claim.draft().fill(listener, copier);
+          } catch (RuntimeException | Error e) {
+            failure = DissociatedException.wrap("object not put", e);
+          }
+          goOn(claim, failure);
+        });
+  }
+
+  private void goOn(PutClaim claim, DissociatedException failure) {
+    synchronized (lock) {
+      if (closed) {
+        claim.filled(closed());
+        return;
+      }
+      filled.add(claim);
+    }
+    listener.runSoon(
+        () -> {
+          synchronized (lock) {
+            if (filled.remove(claim) && claim.filled(failure)) {
+              room.enter(claim);
+            }
+          }
+          deliver();
+        });
+  }
+
+  private static DissociatedException closed() {
+    return new DissociatedException(Code.UNAVAILABLE, "the store is closed");
   }
 
   void bringBack(StoredObject object, StoredObject.Reader reader) {
@@ -475,13 +525,16 @@ public final class Store implements AutoCloseable {
   public void close() {
     listener.admit(StoreMessage.TAG, null);
     clock.shutdownNow();
+    copier.close();
     if (ownsListener) {
       listener.close();
     }
     synchronized (lock) {
       if (!closed) {
         closed = true;
-        room.close(new DissociatedException(Code.UNAVAILABLE, "the store is closed"));
+        room.close(closed());
+        filled.forEach(claim -> claim.filled(closed()));
+        filled.clear();
         catalogue.clear();
         if (spill != null) {
           spill.close();

@@ -222,7 +222,14 @@ record StoreMessage(
               Code.UNSUPPORTED, "store not opened: version not known, version=" + a);
         }
       }
-      case PUT, OBJECT -> buffers();
+      case OBJECT -> buffers();
+      case PUT -> {
+        for (BufferRef ref : buffers()) {
+          if (ref.kind() == BufferRef.Kind.COPIED) {
+            Pieces.read(inline(), ref);
+          }
+        }
+      }
       case RELEASE -> requirePayload(count(MOST_BYTES / Long.BYTES) * Long.BYTES);
       case LIST -> prefix();
       case ROWS -> rows();
@@ -266,10 +273,9 @@ record StoreMessage(
     List<BufferRef> refs = new ArrayList<>(count);
     for (int i = 0; i < count; i++) {
       BufferRef ref = BufferRef.read(in);
-      if (ref.kind() == BufferRef.Kind.INLINE
-          && (op == Op.OBJECT
-              || ref.address() < 0
-              || ref.address() > inlineLength - ref.length())) {
+      long inside = ref.kind() == BufferRef.Kind.INLINE ? ref.length() : 0;
+      if (ref.kind() != BufferRef.Kind.SHARED
+          && (op == Op.OBJECT || ref.address() < 0 || ref.address() > inlineLength - inside)) {
         throw violation("inline buffer out of range, buffer=" + i + " length=" + ref.length());
       }
       refs.add(ref);

@@ -107,7 +107,7 @@ class RemoteStoreTest {
       refused(1, "serve --flight-put", "rm", served.flight(), "x");
     }
     try (Served served = Served.java("--memory", "64m", "--flight-put")) {
-      run("put", served.socket(), "x", path("in"), "--json");
+      run("put", served.socket(), "x", path("in"), "--pin", "--json");
       refused(1, "another user's", "rm", served.flight(), "x");
       refused(1, "another user's", "put", served.flight(), "x", path("in"), "--replace");
       bytes("in", 70 << 20);

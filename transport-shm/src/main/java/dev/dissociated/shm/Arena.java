@@ -51,7 +51,7 @@ final class Arena {
     paging = new HugePaging(sizes.hugePages(), LOG::warn);
     reaper = new SegmentReaper(name + " reaper", this::freed);
     collapser = new Collapser(name + " huge pages", paging);
-    boolean needed = sizes.warm() > 0 || sizes.lingerMillis() > 0;
+    boolean needed = sizes.warm() > 0 || sizes.ready() > 0 || sizes.lingerMillis() > 0;
     keeper = needed ? new Thread(this::keep, name) : null;
     if (keeper != null) {
       keeper.setDaemon(true);
@@ -327,9 +327,14 @@ final class Arena {
     pool.reserved += segment.size;
   }
 
+  boolean suits(Segment segment, long bytes) {
+    return sizes.suits(segment.size, bytes);
+  }
+
   private Segment takeBlank(long needed) {
     for (int i = 0; i < blanks.size(); i++) {
-      if (blanks.get(i).size >= needed) {
+      Segment blank = blanks.get(i);
+      if (blank.size >= needed && sizes.suits(blank.size, needed)) {
         return blanks.remove(i);
       }
     }
@@ -391,15 +396,15 @@ final class Arena {
   private void keep() {
     while (true) {
       List<Segment> dropped = new ArrayList<>();
-      boolean make;
+      long make;
       synchronized (lock) {
         if (closed) {
           return;
         }
         long wait = dropLingering(dropped);
-        make = wantsBlank();
-        if (make) {
-          reserved += sizes.blank();
+        make = wantedBlank();
+        if (make > 0) {
+          reserved += make;
         } else if (dropped.isEmpty()) {
           try {
             lock.wait(wait);
@@ -409,26 +414,30 @@ final class Arena {
         }
       }
       dropped.forEach(Segment::unmap);
-      if (make) {
-        makeBlank();
+      if (make > 0) {
+        makeBlank(make);
       }
     }
   }
 
-  private boolean wantsBlank() {
+  /** The size of the next blank to make; 0 when enough are ready, or there is no room. */
+  private long wantedBlank() {
     long ready = 0;
+    boolean large = sizes.ready() > 0;
     for (Segment blank : blanks) {
-      ready += blank.size;
+      boolean isLarge = large && blank.size == sizes.whole(sizes.ready());
+      large &= !isLarge;
+      ready += isLarge ? 0 : blank.size;
     }
-    return !noBlanks
-        && ready + sizes.blank() <= sizes.warm()
-        && sizes.blank() <= sizes.limit() - reserved;
+    long wanted = ready + sizes.blank() <= sizes.warm() ? sizes.blank() : 0;
+    wanted = wanted == 0 && large ? sizes.whole(sizes.ready()) : wanted;
+    return noBlanks || wanted > sizes.limit() - reserved ? 0 : wanted;
   }
 
-  private void makeBlank() {
+  private void makeBlank(long size) {
     Segment blank = null;
     try {
-      blank = create(sizes.blank());
+      blank = create(size);
     } catch (RuntimeException e) {
       LOG.warn("no memory is held ready any more: {}", e.getMessage());
     }
@@ -438,7 +447,7 @@ final class Arena {
         blanks.add(blank);
         return;
       }
-      reserved -= sizes.blank();
+      reserved -= size;
     }
     if (blank != null) {
       blank.unmap();

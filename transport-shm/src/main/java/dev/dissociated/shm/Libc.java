@@ -79,4 +79,7 @@ final class Libc {
   static native int eventfd(int initial, int flags);
 
   static native int geteuid();
+
+  static native long process_vm_readv(
+      int process, long local, long localCount, long remote, long remoteCount, long flags);
 }

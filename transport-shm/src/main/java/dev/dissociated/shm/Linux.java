@@ -18,8 +18,10 @@ import org.apache.arrow.memory.util.MemoryUtil;
 final class Linux {
   static final int EPERM = 1;
   static final int ENOENT = 2;
+  static final int ESRCH = 3;
   static final int EINTR = 4;
   static final int EAGAIN = 11;
+  static final int EFAULT = 14;
   static final int EISDIR = 21;
   static final int EINVAL = 22;
   static final int EPIPE = 32;
@@ -70,6 +72,7 @@ final class Linux {
   private static final int SOCK_CLOEXEC = 0x80000;
   private static final int SOL_SOCKET = 1;
   private static final int SO_PEERCRED = 17;
+  private static final int SO_PEERPIDFD = 77;
   private static final int SHUT_RD = 0;
   private static final int SHUT_WR = 1;
   private static final int SHUT_RDWR = 2;
@@ -95,12 +98,13 @@ final class Linux {
       Map.ofEntries(
           Map.entry(EPERM, "EPERM"),
           Map.entry(ENOENT, "ENOENT"),
+          Map.entry(ESRCH, "ESRCH"),
           Map.entry(5, "EIO"),
           Map.entry(9, "EBADF"),
           Map.entry(EAGAIN, "EAGAIN"),
           Map.entry(12, "ENOMEM"),
           Map.entry(13, "EACCES"),
-          Map.entry(14, "EFAULT"),
+          Map.entry(EFAULT, "EFAULT"),
           Map.entry(16, "EBUSY"),
           Map.entry(20, "ENOTDIR"),
           Map.entry(EINVAL, "EINVAL"),
@@ -429,6 +433,24 @@ final class Linux {
         Libc.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, out.address, out.address + 12),
         "peer not identified");
     return new Credentials(out.bytes.getInt(0), out.bytes.getInt(4));
+  }
+
+  /**
+   * A descriptor of the process at the other end, which never stands for another one; or a negative
+   * error, on kernels before 6.5.
+   */
+  static int peerProcess(int fd) {
+    NativeBuffer out = new NativeBuffer(16);
+    out.bytes.order(ByteOrder.nativeOrder()).putInt(8, Integer.BYTES);
+    return Libc.getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, out.address, out.address + 8) < 0
+        ? -Native.getLastError()
+        : out.bytes.getInt(0);
+  }
+
+  /** Bytes read from another process's memory, or the negative error. */
+  static long readProcess(int process, long local, long remote, int remoteCount) {
+    long read = Libc.process_vm_readv(process, local, 1, remote, remoteCount, 0);
+    return read < 0 ? -Native.getLastError() : read;
   }
 
   static void shutdown(int fd) {
