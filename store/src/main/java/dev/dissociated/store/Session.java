@@ -80,6 +80,7 @@ final class Session implements GuestHandler {
   private long lastLease;
   private boolean opened;
   private boolean over;
+  private boolean remote;
 
   Session(Store store, long number, GuestEnd end) {
     this.store = store;
@@ -327,7 +328,12 @@ final class Session implements GuestHandler {
   // ---- under the store's lock, on any thread
 
   int user() {
-    return end.user();
+    return remote ? RemoteCaller.USER : end.user();
+  }
+
+  /** Whoever is behind it does not come by the socket. */
+  void actAsRemote() {
+    remote = true;
   }
 
   boolean isOver() {
@@ -424,7 +430,7 @@ final class Session implements GuestHandler {
     long bytes = held.stream().mapToLong(object -> object.bytes).sum();
     return new StoreUsage.Client(
         number,
-        user(),
+        RemoteCaller.shown(user()),
         (int) end.peer().process(),
         leases.size(),
         bytes,

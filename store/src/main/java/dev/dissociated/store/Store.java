@@ -28,6 +28,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import org.apache.arrow.memory.BufferAllocator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -151,10 +152,10 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * The stream of a table or tensor, to be served or read in this process. It takes a lease for
-   * each batch that is in use.
+   * The stream of a table or tensor, or of bytes as a table of one column, to be served or read in
+   * this process. It takes a lease for each batch that is in use.
    *
-   * @return empty when there is no object of that name, or it is no table
+   * @return empty when there is no object of that name, or it is a pickle
    * @throws DissociatedException DATA_CORRUPT when what was put is not a table, or the disk gave
    *     something else back; RESOURCE_EXHAUSTED when it is on the disk and there is no room for it
    */
@@ -162,7 +163,7 @@ public final class Store implements AutoCloseable {
     StoredTable table;
     synchronized (lock) {
       StoredObject object = catalogue.find(name);
-      if (object == null || !object.type.isTable()) {
+      if (object == null || object.type == ObjectType.PICKLE) {
         return Optional.empty();
       }
       if (object.table() == null) {
@@ -172,6 +173,31 @@ public final class Store implements AutoCloseable {
     }
     table.schema(); // reads it, unless that was done before
     return Optional.of(table);
+  }
+
+  /** Lets somebody in who does not come by the socket; to be closed before the store. */
+  public RemoteCaller remote(BufferAllocator allocator) {
+    return new RemoteCaller(this, allocator);
+  }
+
+  /** The socket as this process reaches it, whatever its clients are told. */
+  String socketHere() {
+    return listener.socket();
+  }
+
+  /** What that client puts, and may change, is the remote callers'. */
+  void actAsRemote(long client) {
+    synchronized (lock) {
+      sessions.stream().filter(session -> session.number == client).forEach(Session::actAsRemote);
+    }
+  }
+
+  /** Finds room for something that no session asks for. */
+  void enter(Room.Claim claim) {
+    synchronized (lock) {
+      room.enter(claim);
+    }
+    listener.runSoon(this::deliver);
   }
 
   /** A lease on an object that is in memory; waits for it to come from the disk. */
