@@ -41,20 +41,44 @@ from .wire.store import (
 _ANCILLARY = socket.CMSG_SPACE(2 * array.array("i").itemsize)
 _SLICE = 0.5  # seconds after which others may have a turn at reading
 _RECEIVE = 256 << 10
+_MOST_EVENTS = 1 << 17
+_WORTH_FINDING = 4 << 10  # bytes of a buffer from which on its lease can be found by address
 
 
 class Lease:
     """One lease on an object; ends when the last buffer over it goes."""
 
-    __slots__ = ("_channel", "_number", "_segments", "numbers")
+    __slots__ = ("__weakref__", "_channel", "_number", "_segments", "numbers", "places")
 
     def __init__(
-        self, channel: StoreChannel, number: int, numbers: list[int], segments: list[Segment]
+        self,
+        channel: StoreChannel,
+        number: int,
+        numbers: list[int],
+        segments: list[Segment],
+        places: list[tuple[int, int]],
     ) -> None:
         self._channel = channel
         self._number = number
         self.numbers = numbers
         self._segments = segments  # stay mapped
+        self.places = places
+
+    @property
+    def path(self) -> str:
+        """The socket of the store that it is on."""
+        return self._channel.path
+
+    def claim(self, timeout: float) -> tuple[int, int]:
+        """A token by which another process can have this object, once."""
+        milliseconds = max(1, round(timeout * 1000))
+        claimed = self._channel.call(Op.CLAIM, a=self._number, b=milliseconds)
+        return claimed.a, claimed.b
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is a lease of this process's, and lasts."""
+        return self._channel.is_usable
 
     def is_immutable(self, address: int, length: int) -> bool:
         """Whether memory of this lease can never change, and is mapped so."""
@@ -89,6 +113,7 @@ class StoreChannel:
         self._answers: dict[int, Optional[StoreMessage]] = {}
         self._segments = SegmentTable()
         self._in_use: dict[int, int] = {}
+        self.events: deque[StoreMessage] = deque()
         self._leases = 0
         self._last_request = 0
         self._last_segment = 0
@@ -179,10 +204,10 @@ class StoreChannel:
     def _require_open(self) -> None:
         if os.getpid() != self._process:
             raise DissociatedError(Code.UNAVAILABLE, "store not asked: connect anew after a fork")
-        if self._failure is not None:
-            raise DissociatedError(self._failure.code, self._failure.message)
         if self._closing:
             raise DissociatedError(Code.CANCELLED, "store not asked: this client is closed")
+        if self._failure is not None:
+            raise DissociatedError(self._failure.code, self._failure.message)
 
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         try:
@@ -208,6 +233,22 @@ class StoreChannel:
                 self._require_open()
                 self._reading = True
             self._read(_SLICE)
+
+    def next_event(self, seconds: Optional[float]) -> Optional[StoreMessage]:
+        """Waits for an event; None when the time is over. Without a time, for ever."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            with self._lock:
+                while not self.events and self._failure is None and self._reading:
+                    self._lock.wait(_SLICE)
+                if self.events:
+                    return self.events.popleft()
+                self._require_open()
+                left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
+                if left < 0:
+                    return None
+                self._reading = True
+            self._read(left)
 
     def _read(self, seconds: float) -> None:
         """Reads for everybody; the caller has set ``_reading``."""
@@ -312,6 +353,13 @@ class StoreChannel:
                 self._send(frame(Kind.TAGGED, hidden, STORE_TAG))
             return
         if message.op is Op.EVENT:
+            with self._lock:
+                if len(self.events) == _MOST_EVENTS:
+                    raise DissociatedError(
+                        Code.RESOURCE_EXHAUSTED, f"too many events wait to be read: {_MOST_EVENTS}"
+                    )
+                self.events.append(message)
+                self._lock.notify_all()
             return
         abandoned = False
         with self._lock:
@@ -330,8 +378,8 @@ class StoreChannel:
 
     # ---- leases
 
-    def lease(self, answer: StoreMessage) -> tuple[Lease, list[tuple[int, int]]]:
-        """The lease that an OBJECT is, with address and length of each of its buffers."""
+    def lease(self, answer: StoreMessage) -> Lease:
+        """The lease that an OBJECT is; its places are address and length of each buffer."""
         numbers, places, segments = [], [], []
         with self._lock:
             for number, offset, length in answer.buffers():
@@ -346,7 +394,10 @@ class StoreChannel:
                     )
                 segments.append(segment)
                 places.append((segment.address + offset, length))
-        return Lease(self, answer.a, numbers, segments), places
+        lease = Lease(self, answer.a, numbers, segments, places)
+        if any(length >= _WORTH_FINDING for _, length in places):
+            _large.add(lease)
+        return lease
 
     def release(self, number: int, segments: list[int]) -> None:
         """Ends a lease; nobody uses its buffers any more. Waits for nothing."""
@@ -418,6 +469,20 @@ def _look_in(reference: weakref.ref[StoreChannel], kept: threading.Lock) -> None
         if channel is None or not channel.look_in():
             return
         del channel
+
+
+_large: weakref.WeakSet[Lease] = weakref.WeakSet()
+
+
+def lease_at(address: int, length: int) -> Optional[tuple[Lease, int, int]]:
+    """The lease of this process's under which memory lies, in which of its buffers, and where."""
+    if length < _WORTH_FINDING:
+        return None
+    for lease in list(_large):
+        for index, (start, size) in enumerate(lease.places):
+            if start <= address and address + length <= start + size and lease.is_usable:
+                return lease, index, address - start
+    return None
 
 
 _channels: weakref.WeakSet[StoreChannel] = weakref.WeakSet()

@@ -51,6 +51,7 @@ public final class Store implements AutoCloseable {
 
   // Guarded by the lock.
   private final Catalogue catalogue;
+  private final Claims claims;
   private final Room room;
   private final Set<Session> sessions = new LinkedHashSet<>();
   private final Map<String, List<Session.Waiter>> waiters = new HashMap<>();
@@ -68,6 +69,7 @@ public final class Store implements AutoCloseable {
     this.options = options;
     int user = (int) TrustDomain.own().user();
     catalogue = new Catalogue(new Watcher(), user);
+    claims = new Claims(catalogue);
     boolean evicts = options.evict() == StoreOptions.Evict.LRU;
     room = new Room(listener, catalogue, evicts, this::holders);
     clock =
@@ -233,6 +235,10 @@ public final class Store implements AutoCloseable {
     return sessions.stream().filter(session -> session.usage().leases() > 0).count();
   }
 
+  Claims claims() {
+    return claims;
+  }
+
   void await(Session.Waiter waiter) {
     waiters.computeIfAbsent(waiter.name(), key -> new ArrayList<>()).add(waiter);
   }
@@ -265,6 +271,7 @@ public final class Store implements AutoCloseable {
     sessions.remove(session);
     talking.remove(session);
     room.forget(session);
+    claims.leave(session);
     for (Integer segment : List.copyOf(hiding.keySet())) {
       hidden(segment, session);
     }
@@ -339,7 +346,9 @@ public final class Store implements AutoCloseable {
   private void expire() {
     try {
       synchronized (lock) {
-        catalogue.expire(System.nanoTime());
+        long now = System.nanoTime();
+        catalogue.expire(now);
+        claims.expire(now);
       }
     } catch (RuntimeException e) {
       LOG.warn("housekeeping of the store failed once", e);
