@@ -20,6 +20,7 @@ from dissociated._store_table import (
     tensor_metadata,
 )
 from dissociated.wire.store import (
+    COPIED,
     INLINE,
     PIN,
     REPLACE,
@@ -36,7 +37,7 @@ from dissociated.wire.store import (
 
 VECTORS = Path(__file__).resolve().parents[3] / "format-docs" / "vectors" / "store.json"
 ALL = json.loads(VECTORS.read_text("utf-8"))
-KINDS = {"INLINE": INLINE, "SHARED": SHARED}
+KINDS = {"INLINE": INLINE, "SHARED": SHARED, "COPIED": COPIED}
 
 
 def named(predicate: Any) -> list[Any]:
@@ -75,6 +76,10 @@ def test_writes_what_clients_say(vector: dict[str, Any]) -> None:
         fields["name"] = e["prefix"].encode()
     elif op is Op.HIDDEN:
         fields["a"] = int(e["segment"])
+    elif op is Op.CLAIM:
+        fields.update(a=int(e["lease"]), b=int(e["timeout_ms"]))
+    elif op is Op.TAKE:
+        fields.update(a=int(e["high"]), b=int(e["low"]))
     assert store_message(op, **fields).hex() == vector["hex"]
 
 
@@ -96,11 +101,16 @@ def test_reads_what_daemons_say(vector: dict[str, Any]) -> None:
         assert rows == e["rows"]
     elif message.op is Op.USED:
         usage = message.usage()
-        assert str(usage["limit"]) == e["limit"] and str(usage["evicted"]) == e["evicted"]
-        assert usage["clients"][0]["process"] == e["clients"][0]["process"]
+        for told, known in [(usage, e), *zip(usage["clients"], e["clients"])]:
+            names = set(known) - {"op", "request", "clients"}
+            assert {name: str(told[name]) for name in names} == {
+                name: str(known[name]) for name in names
+            }
     elif message.op is Op.FAILED:
         why = message.failure()
         assert why.code.name == e["code"] and why.message == e["message"]
+    elif message.op is Op.CLAIMED:
+        assert (message.a, message.b) == (int(e["high"]), int(e["low"]))
     elif message.op in (Op.OPENED, Op.HIDE):
         assert str(message.a) == e["version" if message.op is Op.OPENED else "segment"]
 

@@ -23,6 +23,7 @@ from typing import Any, Optional
 import pyarrow as pa
 
 from ._arrays import Dense, TensorType, as_dense, numpy_type
+from ._copied import Copied
 from ._daemon import Daemon
 from ._own_memory import OwnSegment, create_file, write_all
 from ._pickling import dump_parts
@@ -140,6 +141,10 @@ class Store:
         if self._put_dense(name, as_dense(obj), options):
             return
         reader = as_reader(obj)
+        if isinstance(obj, (pa.Table, pa.RecordBatch)) and obj.nbytes > _INLINE_LIMIT:
+            if self._put_copied(name, ObjectType.TABLE, Copied.of_stream(reader), options):
+                return
+            reader = as_reader(obj)
         if reader is not None:
             self._put_stream(name, ObjectType.TABLE, reader, options)
             return
@@ -172,6 +177,12 @@ class Store:
         import numpy as np
 
         array = dense.array
+        if array.nbytes > _INLINE_LIMIT and array.flags.c_contiguous:
+            flat = array.reshape(-1).view(np.uint8)
+            metadata = tensor_metadata(dense.type, array.shape)
+            copied = Copied.of_body(metadata, [flat, bytes(-flat.size % 8)])
+            if self._put_copied(name, ObjectType.TENSOR, copied, options):
+                return True
         with self._tensor(name, dense.type, array.shape, array.dtype, options) as target:
             np.copyto(target, array)
         return True
@@ -188,6 +199,8 @@ class Store:
                 data += bytes(view)
             self._send_put(name, kind, entries, data, options)
             return
+        if self._put_copied(name, kind, Copied.of_parts(views), options):
+            return
         descriptor = create_file()
         with contextlib.closing(OwnSegment(descriptor)) as segment:
             channel = self._channel
@@ -201,6 +214,21 @@ class Store:
                 at += -at % _ALIGNMENT
             segment.freeze()
             self._send_put(name, kind, entries, b"", options, [(number, segment)], channel)
+
+    def _put_copied(
+        self, name: str, kind: ObjectType, copied: Copied, options: dict[str, int]
+    ) -> bool:
+        """Has the daemon copy from this process's memory; false where it may not."""
+        if copied.length <= _INLINE_LIMIT or not copied.fits:
+            return False
+        entries, data = copied.payload()
+        try:
+            self._send_put(name, kind, entries, data, options)
+        except DissociatedError as e:
+            if e.code is not Code.UNSUPPORTED:
+                raise
+            return False
+        return True
 
     def _put_stream(
         self, name: str, kind: ObjectType, reader: Any, options: dict[str, int]

@@ -1,6 +1,8 @@
 package dev.dissociated.cli;
 
+import dev.dissociated.cuda.Cuda;
 import dev.dissociated.protocol.transport.Transport;
+import dev.dissociated.shm.HostMemory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -91,11 +93,12 @@ final class DoctorCommand implements Callable<Integer> {
             + " total, "
             + Bytes.human(info.getOrDefault("MemAvailable", 0L) << 10)
             + " available");
-    long limit = ProcFiles.cgroupLimit();
+    long limit = HostMemory.groupLimit();
+    boolean none = limit == Long.MAX_VALUE;
     add(
         "cgroup limit",
-        limit < 0 ? Verdict.OK : Verdict.NOTE,
-        limit < 0 ? "none" : Bytes.human(limit) + ": shared pages count");
+        none ? Verdict.OK : Verdict.NOTE,
+        none ? "none" : Bytes.human(limit) + ": shared pages count");
   }
 
   private void limits() {
@@ -150,10 +153,11 @@ final class DoctorCommand implements Callable<Integer> {
   }
 
   private void cuda() {
+    String why = Cuda.unavailable().orElse(null);
     boolean device = Files.exists(Path.of("/dev/nvidiactl"));
     add(
         "cuda",
-        Verdict.MISSING,
-        (device ? "a driver is there; " : "") + "not part of this version");
+        why == null ? Verdict.OK : Verdict.MISSING,
+        why == null ? Cuda.description() : why + (device ? "; but there is a device" : ""));
   }
 }

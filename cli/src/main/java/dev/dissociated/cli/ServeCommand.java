@@ -9,12 +9,14 @@ import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.stream.StreamLimits;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
+import dev.dissociated.shm.HostMemory;
 import dev.dissociated.store.Store;
 import dev.dissociated.store.StoreOptions;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.net.URI;
 import java.net.URISyntaxException;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -44,6 +46,11 @@ final class ServeCommand implements Callable<Integer> {
   private static final String UCX = "ucx";
   private static final String NONE = "none";
   private static final int STOP_SECONDS = 10;
+
+  /** What this process needs beside its heap: code, threads, buffers of sockets. */
+  private static final long OWN_MEMORY = 128L << 20;
+
+  private static final long LEAST_MEMORY = 16L << 20;
 
   @Spec private CommandSpec spec;
 
@@ -92,8 +99,17 @@ final class ServeCommand implements Callable<Integer> {
       names = "--memory",
       converter = Bytes.class,
       description =
-          "Most memory to show to clients, for example 4g. Half of the machine's by default.")
+          "Most memory to show to clients, for example 4g. By default half of what the machine has "
+              + "or the control group allows.")
   private Long memory;
+
+  @Option(
+      names = "--ready",
+      converter = Bytes.class,
+      paramLabel = "BYTES",
+      description =
+          "Memory to hold ready in one piece, so that putting a large object need not make any.")
+  private Long ready;
 
   @Option(
       names = "--lease-limit",
@@ -125,6 +141,13 @@ final class ServeCommand implements Callable<Integer> {
       description =
           "What happens to objects that nobody holds when room is needed: ${COMPLETION-CANDIDATES}.")
   private StoreOptions.Evict evict = StoreOptions.Evict.LRU;
+
+  @Option(
+      names = "--spill",
+      paramLabel = "DIR",
+      description =
+          "Where objects that nobody holds go when room is needed, to come back when asked for.")
+  private Path spill;
 
   @Option(names = "--read-only", description = "Take no data from clients.")
   private boolean readOnly;
@@ -262,7 +285,7 @@ final class ServeCommand implements Callable<Integer> {
       if (listener.location().scheme().equals(SHM)) {
         StoreOptions options =
             StoreOptions.DEFAULT.evict(evict).readOnly(readOnly).taken(catalog::hasFile);
-        catalog.store(Store.on(listener, options));
+        catalog.store(Store.on(listener, spill == null ? options : options.spill(spill)));
         return;
       }
     }
@@ -345,8 +368,16 @@ final class ServeCommand implements Callable<Integer> {
         .toList();
   }
 
+  /**
+   * Half of what this process may have, unless its own heap needs more of a small group's limit.
+   */
   private long memoryLimit() {
-    return memory == null ? ProcFiles.usableMemory() / 2 : memory;
+    if (memory != null) {
+      return memory;
+    }
+    long usable = HostMemory.usable();
+    long beside = usable - Runtime.getRuntime().maxMemory() - OWN_MEMORY;
+    return Math.max(LEAST_MEMORY, Math.min(usable / 2, beside));
   }
 
   private ListenOptions shmOptions() {
@@ -356,6 +387,9 @@ final class ServeCommand implements Callable<Integer> {
     }
     if (socketGroup != null) {
       properties.put("socket-group", socketGroup);
+    }
+    if (ready != null) {
+      properties.put("ready", Long.toString(ready));
     }
     if (!allowUids.isEmpty()) {
       properties.put("allow-uid", String.join(",", allowUids));

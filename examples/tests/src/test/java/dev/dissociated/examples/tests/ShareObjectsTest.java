@@ -13,8 +13,7 @@ class ShareObjectsTest {
       String path = producer.line("store at ");
       for (int i = 0; i < 2; i++) {
         try (Program consumer = Program.python("share-objects/consumer.py", path)) {
-          assertEquals(
-              "temperatures, mean 9.5, writable: False", consumer.line("1000000 "));
+          assertEquals("temperatures, mean 9.5, writable: False", consumer.line("1000000 "));
           assertEquals("1", consumer.line("on lease: "));
           assertEquals("0", consumer.line("on lease after the last view: "));
           consumer.succeeds();
