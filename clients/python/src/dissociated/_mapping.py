@@ -55,7 +55,7 @@ def map_file(address: int, size: int, protection: int, flags: int, descriptor: i
 
 
 class PrivateView:
-    """A writable view of memory that lies in a private mapping of an immutable file.
+    """A writable view of memory that lies in a private mapping and does not change.
 
     What is written to it is seen by nobody else: the kernel copies each page at its first write.
     The memory itself stays as it is.
@@ -83,7 +83,7 @@ class PrivateView:
         self.length = length
         self.distance = begin - start
         """From an address in this view to the same byte in what it is a view of."""
-        _views.add(self)
+        _views[id(self)] = self
 
     def buffer(self) -> Any:
         """The memory as a ctypes array, which keeps it."""
@@ -112,12 +112,16 @@ class PrivateView:
             pass  # at the interpreter's exit
 
 
-_views: weakref.WeakSet[PrivateView] = weakref.WeakSet()
+# By id: unlike a set, it can be read while another thread adds to it.
+_views: weakref.WeakValueDictionary[int, PrivateView] = weakref.WeakValueDictionary()
 
 
 def private_view_at(address: int, length: int) -> Optional[PrivateView]:
     """The private view in which memory lies, if it does in one."""
-    for view in list(_views):
+    for reference in _views.valuerefs():
+        view = reference()
+        if view is None:
+            continue
         if view.address <= address and address + length <= view.address + view.length:
             return view
     return None

@@ -80,13 +80,10 @@ class Lease:
         """Whether it is a lease of this process's, and lasts."""
         return self._channel.is_usable
 
-    def is_immutable(self, address: int, length: int) -> bool:
-        """Whether memory of this lease can never change, and is mapped so."""
+    def covers(self, address: int, length: int) -> bool:
+        """Whether memory is of this lease, so that it does not change while that lasts."""
         return any(
-            segment.is_immutable
-            and segment.address <= address
-            and address + length <= segment.address + segment.size
-            for segment in self._segments
+            start <= address and address + length <= start + size for start, size in self.places
         )
 
     def __del__(self) -> None:
@@ -396,7 +393,7 @@ class StoreChannel:
                 places.append((segment.address + offset, length))
         lease = Lease(self, answer.a, numbers, segments, places)
         if any(length >= _WORTH_FINDING for _, length in places):
-            _large.add(lease)
+            _large[id(lease)] = lease
         return lease
 
     def release(self, number: int, segments: list[int]) -> None:
@@ -471,14 +468,18 @@ def _look_in(reference: weakref.ref[StoreChannel], kept: threading.Lock) -> None
         del channel
 
 
-_large: weakref.WeakSet[Lease] = weakref.WeakSet()
+# By id: unlike a set, it can be read while another thread adds to it.
+_large: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
 
 
 def lease_at(address: int, length: int) -> Optional[tuple[Lease, int, int]]:
     """The lease of this process's under which memory lies, in which of its buffers, and where."""
     if length < _WORTH_FINDING:
         return None
-    for lease in list(_large):
+    for reference in _large.valuerefs():
+        lease = reference()
+        if lease is None:
+            continue
         for index, (start, size) in enumerate(lease.places):
             if start <= address and address + length <= start + size and lease.is_usable:
                 return lease, index, address - start

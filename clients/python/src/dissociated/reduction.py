@@ -211,7 +211,7 @@ def _tensor(reference: Reference, dtype: str, shape: tuple[int, ...]) -> Any:
     return torch_from(writable(buffer.address, buffer.size, lease), dtype, shape)
 
 
-def _process(kind: type, settings: _Settings, with_torch: bool) -> Any:
+def _process(kind: Any, settings: _Settings, with_torch: bool) -> Any:
     """In a new process, before anything else of it is unpickled."""
     if with_torch:
         import torch.multiprocessing  # noqa: F401 its own reducers come first
