@@ -103,6 +103,7 @@ def _parsed(parser: MessageParser, flatbuffer: bytes) -> IpcMessage:
 def read_batches(reader: pa.RecordBatchReader) -> pa.Table:
     """All batches, each checked for its structure."""
     try:
+        _ = reader.schema.names  # text, as all of pyarrow takes for granted
         batches = []
         for batch in reader:
             batch.validate()
@@ -175,6 +176,13 @@ class StoredTensor(NamedTuple):
 def read_tensor(reader: pa.RecordBatchReader) -> StoredTensor:
     """The tensor in a stream, over its memory."""
     table = read_batches(reader)
+    try:
+        return _read_tensor(table)
+    except (pa.ArrowException, UnicodeDecodeError) as e:
+        raise _corrupt(e) from e
+
+
+def _read_tensor(table: pa.Table) -> StoredTensor:
     if table.num_columns != 1 or table.num_rows != 1 or table.column(0).num_chunks != 1:
         raise _corrupt("not one row of one tensor")
     column, described = table.column(0).chunk(0), table.schema.field(0).metadata or {}
