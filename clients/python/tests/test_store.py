@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import run_script, wait_until
+from workers import is_mapped
 
 import dissociated
 from dissociated import Code, DissociatedError
@@ -136,15 +136,6 @@ def test_gives_back_pandas_frames_without_copies(store: Store) -> None:
         back.loc[back.index[0], "i"] = 7
 
 
-def mapped(address: int) -> bool:
-    """Whether an address lies in a segment."""
-    for line in Path("/proc/self/maps").read_text("utf-8").splitlines():
-        begin, end = (int(x, 16) for x in line.split()[0].split("-"))
-        if begin <= address < end:
-            return "memfd:dissociated" in line
-    return False
-
-
 def test_gives_back_polars_frames_without_copies(store: Store) -> None:
     pl = pytest.importorskip("polars")
     frame = pl.DataFrame(
@@ -161,7 +152,7 @@ def test_gives_back_polars_frames_without_copies(store: Store) -> None:
     back = store.get("x")
     assert isinstance(back, pl.DataFrame) and back.equals(frame) and back.schema == frame.schema
     for column in "if":
-        assert mapped(back[column].to_arrow().buffers()[1].address)
+        assert is_mapped(back[column].to_arrow().buffers()[1].address)
     store.put("column", frame["i"])
     assert store.get("column").equals(frame["i"])
 

@@ -76,6 +76,10 @@ def test_writes_what_clients_say(vector: dict[str, Any]) -> None:
         fields["name"] = e["prefix"].encode()
     elif op is Op.HIDDEN:
         fields["a"] = int(e["segment"])
+    elif op is Op.CLAIM:
+        fields.update(a=int(e["lease"]), b=int(e["timeout_ms"]))
+    elif op is Op.TAKE:
+        fields.update(a=int(e["high"]), b=int(e["low"]))
     assert store_message(op, **fields).hex() == vector["hex"]
 
 
@@ -105,6 +109,8 @@ def test_reads_what_daemons_say(vector: dict[str, Any]) -> None:
     elif message.op is Op.FAILED:
         why = message.failure()
         assert why.code.name == e["code"] and why.message == e["message"]
+    elif message.op is Op.CLAIMED:
+        assert (message.a, message.b) == (int(e["high"]), int(e["low"]))
     elif message.op in (Op.OPENED, Op.HIDE):
         assert str(message.a) == e["version" if message.op is Op.OPENED else "segment"]
 

@@ -9,6 +9,7 @@ from ._segments import mapping_usage
 from .client import Client, connect
 from .errors import Code, DissociatedError
 from .reader import Chunk, Reader, Statistics
+from .reduction import dumps, init_reduction, loads
 from .server import Server, serve
 
 __version__ = "0.1.0"
@@ -22,6 +23,9 @@ __all__ = [
     "Server",
     "Statistics",
     "connect",
+    "dumps",
+    "init_reduction",
+    "loads",
     "mapping_usage",
     "serve",
 ]

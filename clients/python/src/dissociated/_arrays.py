@@ -74,7 +74,7 @@ def as_dense(obj: Any, insist: bool = False) -> Optional[Dense]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.Tensor):
         return _torch_dense(torch, obj)
-    np = sys.modules.get("numpy")
+    np: Any = sys.modules.get("numpy")
     if insist or type(obj).__module__.partition(".")[0] in _BY_NUMPY_PROTOCOL:
         import numpy as np
 
@@ -198,7 +198,7 @@ def writable(address: int, length: int, lease: Optional[Any]) -> Any:
 
     A view where that costs less than a copy, and the lease lasts as long as it does.
     """
-    if lease is not None and length >= _PRIVATE_FROM and lease.is_immutable(address, length):
+    if lease is not None and length >= _PRIVATE_FROM and lease.covers(address, length):
         try:
             return PrivateView(address, length, lease).buffer()
         except OSError:

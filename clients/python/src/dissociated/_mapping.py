@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Any
+import struct
+import weakref
+from typing import Any, Optional
 
 from .errors import Code, DissociatedError
 
@@ -14,6 +16,7 @@ MAP_FIXED = 0x10
 MAP_NORESERVE = 0x4000
 _MREMAP_MAYMOVE = 1
 _MREMAP_DONTUNMAP = 4
+_PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61  # of an entry of the page map
 _FAILED = ctypes.c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -52,7 +55,7 @@ def map_file(address: int, size: int, protection: int, flags: int, descriptor: i
 
 
 class PrivateView:
-    """A writable view of memory that lies in a private mapping of an immutable file.
+    """A writable view of memory that lies in a private mapping and does not change.
 
     What is written to it is seen by nobody else: the kernel copies each page at its first write.
     The memory itself stays as it is.
@@ -78,6 +81,9 @@ class PrivateView:
             raise OSError(ctypes.get_errno(), "no writable mapping")
         self.address = start + address - begin
         self.length = length
+        self.distance = begin - start
+        """From an address in this view to the same byte in what it is a view of."""
+        _views[id(self)] = self
 
     def buffer(self) -> Any:
         """The memory as a ctypes array, which keeps it."""
@@ -85,9 +91,37 @@ class PrivateView:
         array._owner = self  # type: ignore[attr-defined]
         return array
 
+    def is_untouched(self) -> bool:
+        """Whether nothing has been written to it: all its pages still are the file's."""
+        count = self._size // PAGE
+        try:
+            with open("/proc/self/pagemap", "rb", buffering=0) as pages:
+                entries = os.pread(pages.fileno(), 8 * count, self._start // PAGE * 8)
+        except OSError:
+            return False
+        found = struct.unpack(f"<{len(entries) // 8}Q", entries)
+        return len(found) == count and not any(
+            entry & _SWAPPED or entry & _PRESENT and not entry & _OF_FILE for entry in found
+        )
+
     def __del__(self) -> None:
         try:
             if self._start:
                 unmap(self._start, self._size)
         except TypeError:
             pass  # at the interpreter's exit
+
+
+# By id: unlike a set, it can be read while another thread adds to it.
+_views: weakref.WeakValueDictionary[int, PrivateView] = weakref.WeakValueDictionary()
+
+
+def private_view_at(address: int, length: int) -> Optional[PrivateView]:
+    """The private view in which memory lies, if it does in one."""
+    for reference in _views.valuerefs():
+        view = reference()
+        if view is None:
+            continue
+        if view.address <= address and address + length <= view.address + view.length:
+            return view
+    return None

@@ -55,9 +55,10 @@ class Segment:
         seals = _check(segment, descriptor, size)
         self.size = size
         self.is_immutable = bool(seals & F_SEAL_WRITE)
-        # Both show the file's own pages. Of a private mapping, which does for what never changes,
-        # there can be writable views.
-        flags = mmap.MAP_PRIVATE | MAP_NORESERVE if self.is_immutable else mmap.MAP_SHARED
+        # Linux shows the file's own pages, whatever becomes of them, in a private mapping as in a
+        # shared one as long as nothing is written to it; and of a private one there can be views
+        # that are written to.
+        flags = mmap.MAP_PRIVATE | MAP_NORESERVE
         self.address = map_file(0, size, mmap.PROT_READ, flags, descriptor)
         _count(1, size)
 

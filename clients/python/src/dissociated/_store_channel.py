@@ -44,28 +44,49 @@ _SLICE = 0.5  # seconds after which others may have a turn at reading
 _RECEIVE = 256 << 10
 _COMPANY = 0.002  # seconds that ends of leases wait for a request to go with
 _WINDOW = 128  # requests under way where many are sent at once
+_MOST_EVENTS = 1 << 17
+_WORTH_FINDING = 4 << 10  # bytes of a buffer from which on its lease can be found by address
 
 
 class Lease:
     """One lease on an object; ends when the last buffer over it goes."""
 
-    __slots__ = ("_channel", "_number", "_segments", "numbers")
+    __slots__ = ("__weakref__", "_channel", "_number", "_segments", "numbers", "places")
 
     def __init__(
-        self, channel: StoreChannel, number: int, numbers: list[int], segments: list[Segment]
+        self,
+        channel: StoreChannel,
+        number: int,
+        numbers: list[int],
+        segments: list[Segment],
+        places: list[tuple[int, int]],
     ) -> None:
         self._channel = channel
         self._number = number
         self.numbers = numbers
         self._segments = segments  # stay mapped
+        self.places = places
 
-    def is_immutable(self, address: int, length: int) -> bool:
-        """Whether memory of this lease can never change, and is mapped so."""
+    @property
+    def path(self) -> str:
+        """The socket of the store that it is on."""
+        return self._channel.path
+
+    def claim(self, timeout: float) -> tuple[int, int]:
+        """A token by which another process can have this object, once."""
+        milliseconds = max(1, round(timeout * 1000))
+        claimed = self._channel.call(Op.CLAIM, a=self._number, b=milliseconds)
+        return claimed.a, claimed.b
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is a lease of this process's, and lasts."""
+        return self._channel.is_usable
+
+    def covers(self, address: int, length: int) -> bool:
+        """Whether memory is of this lease, so that it does not change while that lasts."""
         return any(
-            segment.is_immutable
-            and segment.address <= address
-            and address + length <= segment.address + segment.size
-            for segment in self._segments
+            start <= address and address + length <= start + size for start, size in self.places
         )
 
     def __del__(self) -> None:
@@ -92,6 +113,7 @@ class StoreChannel:
         self._answers: dict[int, Optional[StoreMessage]] = {}
         self._segments = SegmentTable()
         self._in_use: dict[int, int] = {}
+        self.events: deque[StoreMessage] = deque()
         self._leases = 0
         self._last_request = 0
         self._last_segment = 0
@@ -222,10 +244,10 @@ class StoreChannel:
     def _require_open(self) -> None:
         if os.getpid() != self._process:
             raise DissociatedError(Code.UNAVAILABLE, "store not asked: connect anew after a fork")
-        if self._failure is not None:
-            raise DissociatedError(self._failure.code, self._failure.message)
         if self._closing:
             raise DissociatedError(Code.CANCELLED, "store not asked: this client is closed")
+        if self._failure is not None:
+            raise DissociatedError(self._failure.code, self._failure.message)
 
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         try:
@@ -251,6 +273,22 @@ class StoreChannel:
                 self._require_open()
                 self._reading = True
             self._read(_SLICE)
+
+    def next_event(self, seconds: Optional[float]) -> Optional[StoreMessage]:
+        """Waits for an event; None when the time is over. Without a time, for ever."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            with self._lock:
+                while not self.events and self._failure is None and self._reading:
+                    self._lock.wait(_SLICE)
+                if self.events:
+                    return self.events.popleft()
+                self._require_open()
+                left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
+                if left < 0:
+                    return None
+                self._reading = True
+            self._read(left)
 
     def _read(self, seconds: float) -> None:
         """Reads for everybody; the caller has set ``_reading``."""
@@ -355,6 +393,13 @@ class StoreChannel:
                 self._send(frame(Kind.TAGGED, hidden, STORE_TAG))
             return
         if message.op is Op.EVENT:
+            with self._lock:
+                if len(self.events) == _MOST_EVENTS:
+                    raise DissociatedError(
+                        Code.RESOURCE_EXHAUSTED, f"too many events wait to be read: {_MOST_EVENTS}"
+                    )
+                self.events.append(message)
+                self._lock.notify_all()
             return
         abandoned = False
         with self._lock:
@@ -373,8 +418,8 @@ class StoreChannel:
 
     # ---- leases
 
-    def lease(self, answer: StoreMessage) -> tuple[Lease, list[tuple[int, int]]]:
-        """The lease that an OBJECT is, with address and length of each of its buffers."""
+    def lease(self, answer: StoreMessage) -> Lease:
+        """The lease that an OBJECT is; its places are address and length of each buffer."""
         numbers, places, segments = [], [], []
         with self._lock:
             for number, offset, length in answer.buffers():
@@ -389,7 +434,10 @@ class StoreChannel:
                     )
                 segments.append(segment)
                 places.append((segment.address + offset, length))
-        return Lease(self, answer.a, numbers, segments), places
+        lease = Lease(self, answer.a, numbers, segments, places)
+        if any(length >= _WORTH_FINDING for _, length in places):
+            _large[id(lease)] = lease
+        return lease
 
     def release(self, number: int, segments: list[int]) -> None:
         """Ends a lease; nobody uses its buffers any more. Waits for nothing.
@@ -487,6 +535,24 @@ def _look_in(reference: weakref.ref[StoreChannel], wake: threading.Lock) -> None
             if not channel.look_in():
                 return
         del channel
+
+
+# By id: unlike a set, it can be read while another thread adds to it.
+_large: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
+
+
+def lease_at(address: int, length: int) -> Optional[tuple[Lease, int, int]]:
+    """The lease of this process's under which memory lies, in which of its buffers, and where."""
+    if length < _WORTH_FINDING:
+        return None
+    for reference in _large.valuerefs():
+        lease = reference()
+        if lease is None:
+            continue
+        for index, (start, size) in enumerate(lease.places):
+            if start <= address and address + length <= start + size and lease.is_usable:
+                return lease, index, address - start
+    return None
 
 
 _channels: weakref.WeakSet[StoreChannel] = weakref.WeakSet()

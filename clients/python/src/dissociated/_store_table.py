@@ -13,7 +13,7 @@ import pyarrow as pa
 from ._arrays import NUMPY, TensorType
 from ._decoder import _Source
 from .errors import Code, DissociatedError
-from .wire.ipc_message import MessageParser
+from .wire.ipc_message import IpcMessage, MessageParser
 
 _PREFIX = struct.Struct("<iI")
 _CONTINUATION = -1
@@ -73,7 +73,7 @@ def read_table(buffers: Sequence[Any]) -> pa.RecordBatchReader:
         if continuation != _CONTINUATION or not length or len(flatbuffer) != length:
             raise _corrupt("a message is cut")
         at += _PREFIX.size + length
-        message = parser.parse(flatbuffer)
+        message = _parsed(parser, flatbuffer)
         source.put(struct.pack("<I", length))
         source.put(flatbuffer)
         if not message.has_body or not message.body_length:
@@ -90,9 +90,20 @@ def read_table(buffers: Sequence[Any]) -> pa.RecordBatchReader:
         raise _corrupt(e) from e
 
 
+def _parsed(parser: MessageParser, flatbuffer: bytes) -> IpcMessage:
+    """What no peer has sent, but a producer has put, breaks no protocol."""
+    try:
+        message = parser.parse(flatbuffer)
+        _ = message.body_length if message.has_body else 0
+        return message
+    except DissociatedError as e:
+        raise _corrupt(e.message) from e
+
+
 def read_batches(reader: pa.RecordBatchReader) -> pa.Table:
     """All batches, each checked for its structure."""
     try:
+        _ = reader.schema.names  # text, as all of pyarrow takes for granted
         batches = []
         for batch in reader:
             batch.validate()
@@ -165,6 +176,13 @@ class StoredTensor(NamedTuple):
 def read_tensor(reader: pa.RecordBatchReader) -> StoredTensor:
     """The tensor in a stream, over its memory."""
     table = read_batches(reader)
+    try:
+        return _read_tensor(table)
+    except (pa.ArrowException, UnicodeDecodeError) as e:
+        raise _corrupt(e) from e
+
+
+def _read_tensor(table: pa.Table) -> StoredTensor:
     if table.num_columns != 1 or table.num_rows != 1 or table.column(0).num_chunks != 1:
         raise _corrupt("not one row of one tensor")
     column, described = table.column(0).chunk(0), table.schema.field(0).metadata or {}

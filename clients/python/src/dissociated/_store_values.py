@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -61,7 +62,12 @@ def read_object(
         return to_numpy(tensor.values, tensor.shape, tensor.dtype)
     if not buffers:
         raise DissociatedError(Code.DATA_CORRUPT, f"object has no pickle, name={name}")
-    return load_parts(buffers, lease)
+    try:
+        return load_parts(buffers, lease)
+    except (pickle.UnpicklingError, EOFError, IndexError) as e:
+        raise DissociatedError(
+            Code.DATA_CORRUPT, f"object has no pickle that can be read: {e}, name={name}"
+        ) from e
 
 
 def _frame(table: pa.Table) -> Any:

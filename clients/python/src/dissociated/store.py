@@ -28,6 +28,7 @@ from ._daemon import Daemon
 from ._own_memory import OwnSegment, create_file, write_all
 from ._pickling import dump_parts
 from ._store_channel import Lease, StoreChannel
+from ._store_events import Event, Events
 from ._store_table import split_stream, tensor_metadata
 from ._store_values import as_reader, read_object
 from .errors import Code, DissociatedError, violation
@@ -45,11 +46,20 @@ from .wire.store import (
     ObjectInfo,
     ObjectType,
     Op,
+    StoreMessage,
     buffer_entry,
     check_name,
 )
 
-__all__ = ["ObjectInfo", "ObjectType", "Store", "connect", "start"]
+__all__ = [
+    "Event",
+    "Events",
+    "ObjectInfo",
+    "ObjectType",
+    "Store",
+    "connect",
+    "start",
+]
 
 _INLINE_LIMIT = 64 << 10  # up to here a copy through the socket costs less than a segment
 _PAGE_OF_NAMES = 1000
@@ -399,7 +409,7 @@ class Store:
     def _value(
         self, name: str, timeout: Optional[float], like: Optional[str], tensor: bool = False
     ) -> Any:
-        kind, buffers, lease = self._get(name, timeout)
+        kind, buffers, lease = self.lease(name, timeout)
         if tensor and kind not in (ObjectType.TENSOR, ObjectType.PICKLE):
             raise DissociatedError(
                 Code.INVALID_ARGUMENT, f"not a tensor, name={name} type={kind.name}"
@@ -408,26 +418,22 @@ class Store:
 
     def get_buffers(self, name: str, *, timeout: Optional[float] = 0) -> list[pa.Buffer]:
         """The buffers of an object as they are."""
-        return self._get(name, timeout)[1]
+        return self.lease(name, timeout)[1]
 
-    def _get(
-        self, name: str, timeout: Optional[float]
+    def lease(
+        self, name: str, timeout: Optional[float] = 0
     ) -> tuple[ObjectType, list[pa.Buffer], Lease]:
+        """An object's type and buffers, and the lease that they are under."""
         wait = FOR_EVER if timeout is None else max(0, round(timeout * 1000))
         channel = self._channel
         answer = channel.call(Op.GET, name=check_name(name), a=wait)
-        if answer.op is not Op.OBJECT:
-            raise violation(f"store message refused: another answer was due, op={answer.op}")
-        lease, places = channel.lease(answer)
-        buffers = [
-            pa.foreign_buffer(address, length, base=lease) if length else pa.py_buffer(b"")
-            for address, length in places
-        ]
-        if answer.type not in ObjectType.__members__.values():
-            raise DissociatedError(
-                Code.UNSUPPORTED, f"object of a type not known, name={name} type={answer.type}"
-            )
-        return ObjectType(answer.type), buffers, lease
+        return _opened(channel, answer, f"name={name}")
+
+    def take(self, high: int, low: int) -> tuple[list[pa.Buffer], Lease]:
+        """The buffers of the object that another process claimed, see :meth:`Lease.claim`."""
+        channel = self._channel
+        answer = channel.call(Op.TAKE, a=high, b=low)
+        return _opened(channel, answer, "claimed")[1:]
 
     # ---- the rest
 
@@ -471,6 +477,10 @@ class Store:
             Op.CHANGE, name=check_name(name), flags=SET_TTL, a=_options(False, False, ttl)["a"]
         )
 
+    def subscribe(self, prefix: str = "") -> Events:
+        """Tells of names that begin with ``prefix`` and come or go, from now on."""
+        return Events(self.path, prefix)
+
     def usage(self) -> dict[str, Any]:
         """What the store has, and who holds it."""
         return self._channel.call(Op.USAGE).usage()
@@ -491,6 +501,24 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _opened(
+    channel: StoreChannel, answer: StoreMessage, what: str
+) -> tuple[ObjectType, list[pa.Buffer], Lease]:
+    """What an answer that must be an OBJECT is."""
+    if answer.op is not Op.OBJECT:
+        raise violation(f"store message refused: another answer was due, op={answer.op}")
+    lease = channel.lease(answer)
+    if answer.type not in ObjectType.__members__.values():
+        raise DissociatedError(
+            Code.UNSUPPORTED, f"object of a type not known, {what} type={answer.type}"
+        )
+    buffers = [
+        pa.foreign_buffer(address, length, base=lease) if length else pa.py_buffer(b"")
+        for address, length in lease.places
+    ]
+    return ObjectType(answer.type), buffers, lease
 
 
 def _shared(segment: int, offset: int, length: int) -> bytes:

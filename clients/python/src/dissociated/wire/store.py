@@ -41,6 +41,8 @@ class Op(enum.IntEnum):
     SUBSCRIBE = 9
     USAGE = 10
     HIDDEN = 11
+    CLAIM = 12
+    TAKE = 13
     DONE = 64
     OPENED = 65
     OBJECT = 66
@@ -49,6 +51,7 @@ class Op(enum.IntEnum):
     USED = 69
     HIDE = 70
     FAILED = 71
+    CLAIMED = 72
 
 
 class ObjectType(enum.IntEnum):

@@ -16,6 +16,8 @@ enum Op {
   SUBSCRIBE(9, Shape.PREFIXED, 0, false, false),
   USAGE(10, Shape.PLAIN, 0, false, false),
   HIDDEN(11, Shape.UNASKED, 0, true, false),
+  CLAIM(12, Shape.PLAIN, 0, true, true),
+  TAKE(13, Shape.PLAIN, 0, true, true),
   DONE(64, Shape.PLAIN, 0, false, false),
   OPENED(65, Shape.PLAIN, 0, true, true),
   OBJECT(66, Shape.TYPED_PLAIN, 0, true, true),
@@ -23,7 +25,8 @@ enum Op {
   EVENT(68, Shape.TYPED, Flags.GONE, false, false),
   USED(69, Shape.PLAIN, 0, false, true),
   HIDE(70, Shape.UNASKED, 0, true, false),
-  FAILED(71, Shape.PLAIN, 0, true, false);
+  FAILED(71, Shape.PLAIN, 0, true, false),
+  CLAIMED(72, Shape.PLAIN, 0, true, true);
 
   /** The bits of the field flags. */
   static final class Flags {

@@ -28,6 +28,7 @@ final class Session implements GuestHandler {
   private static final int MOST_HANDED = 64;
   private static final int MOST_LEASES = 1 << 18;
   private static final int MOST_ROWS = 1000;
+  private static final long LONGEST_CLAIM_MILLIS = TimeUnit.DAYS.toMillis(365);
 
   /** A get that waits for its name. */
   record Waiter(Session session, String name, long request, boolean forEver, long deadline) {}
@@ -173,7 +174,9 @@ final class Session implements GuestHandler {
       }
       case USAGE -> say(StoreMessage.used(request, store.usageLocked()));
       case HIDDEN -> hidden(message.a());
-      case DONE, OPENED, OBJECT, ROWS, EVENT, USED, HIDE, FAILED ->
+      case CLAIM -> claim(message);
+      case TAKE -> store.claims().take(new Claims.Token(message.a(), message.b()), this, request);
+      case DONE, OPENED, OBJECT, ROWS, EVENT, USED, HIDE, FAILED, CLAIMED ->
           throw DissociatedException.violation(
               "store message refused: not a client's to send, op=" + message.op());
     }
@@ -220,6 +223,18 @@ final class Session implements GuestHandler {
     Waiter waiter = new Waiter(this, message.name(), message.request(), forEver, deadline);
     waiters.add(waiter);
     store.await(waiter);
+  }
+
+  private void claim(StoreMessage message) {
+    StoredObject object = leases.get(message.a());
+    if (object == null) {
+      throw new DissociatedException(
+          Code.INVALID_ARGUMENT, "object not claimed: no such lease, lease=" + message.a());
+    }
+    long patience = Math.min(message.b() < 0 ? Long.MAX_VALUE : message.b(), LONGEST_CLAIM_MILLIS);
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(patience);
+    Claims.Token token = store.claims().add(this, object, deadline);
+    say(StoreMessage.plain(Op.CLAIMED, message.request(), token.high(), token.low()));
   }
 
   private void list(StoreMessage message) {

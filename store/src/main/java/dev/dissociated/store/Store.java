@@ -62,6 +62,7 @@ public final class Store implements AutoCloseable {
 
   // Guarded by the lock.
   private final Catalogue catalogue;
+  private final Claims claims;
   private final Room.Displacement displacement;
   private final Spill spill; // null where there is no disk for it
   private final Room room;
@@ -79,6 +80,7 @@ public final class Store implements AutoCloseable {
     this.options = options;
     int user = (int) TrustDomain.own().user();
     catalogue = new Catalogue(new Watcher(), user);
+    claims = new Claims(catalogue);
     spill = options.spill().map(folder -> new Spill(folder, new SpillHost())).orElse(null);
     boolean evicts = options.evict() == StoreOptions.Evict.LRU;
     displacement = spill != null ? spill : new Eviction(catalogue, evicts);
@@ -362,6 +364,10 @@ public final class Store implements AutoCloseable {
     return sessions.stream().filter(session -> session.usage().leases() > 0).count();
   }
 
+  Claims claims() {
+    return claims;
+  }
+
   void await(Session.Waiter waiter) {
     waiters.computeIfAbsent(waiter.name(), key -> new ArrayList<>()).add(waiter);
   }
@@ -394,6 +400,7 @@ public final class Store implements AutoCloseable {
     sessions.remove(session);
     talking.remove(session);
     room.forgetOver();
+    claims.leave(session);
     unmapping.done(session);
   }
 
@@ -499,8 +506,10 @@ public final class Store implements AutoCloseable {
   private void expire() {
     try {
       synchronized (lock) {
-        catalogue.expire(System.nanoTime());
-        room.retry(System.nanoTime());
+        long now = System.nanoTime();
+        catalogue.expire(now);
+        claims.expire(now);
+        room.retry(now);
         deliverSoon();
       }
     } catch (RuntimeException e) {

@@ -55,6 +55,8 @@ final class StoreVectorsTest {
       case USAGE, DONE -> {
         // nothing more
       }
+      case CLAIM -> read.put("lease", u64(message.a())).put("timeout_ms", u64(message.b()));
+      case TAKE, CLAIMED -> read.put("high", u64(message.a())).put("low", u64(message.b()));
       case HIDE, HIDDEN -> read.put("segment", u64(message.a()));
       case OBJECT -> {
         read.put("type", message.type().name()).put("lease", u64(message.a()));
@@ -90,7 +92,7 @@ final class StoreVectorsTest {
           case FAILED -> StoreMessage.failed(read.request(), read.failure());
           case GET, STAT, DELETE, CHANGE, SUBSCRIBE ->
               StoreMessage.named(read.op(), read.name(), read.flags(), read.a());
-          case OPEN, OPENED, USAGE, HIDDEN, DONE, HIDE ->
+          case OPEN, OPENED, USAGE, HIDDEN, CLAIM, TAKE, DONE, HIDE, CLAIMED ->
               StoreMessage.plain(read.op(), read.request(), read.a(), read.b());
         };
     return made.withRequest(read.request());

@@ -1,0 +1,2 @@
+/** A Java process whose tables Python processes read where they lie. */
+package dev.dissociated.examples.objects;
