@@ -427,12 +427,13 @@ final class Session implements GuestHandler {
   /** How many leases it holds, and the bytes of what they are on. */
   StoreUsage.Client usage() {
     Set<StoredObject> held = new HashSet<>(leases.values());
+    returning.forEach(get -> held.add(get.object));
     long bytes = held.stream().mapToLong(object -> object.bytes).sum();
     return new StoreUsage.Client(
         number,
         RemoteCaller.shown(user()),
         (int) end.peer().process(),
-        leases.size(),
+        leases.size() + returning.size(),
         bytes,
         account.bytes,
         account.spilled);

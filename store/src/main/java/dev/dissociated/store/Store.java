@@ -51,6 +51,9 @@ public final class Store implements AutoCloseable {
   /** How long this process waits for a disk. */
   private static final long PATIENCE_SECONDS = 120;
 
+  /** Bytes in a second. */
+  private static final long SLOWEST_DISK = 2L << 20;
+
   final Object lock = new Object();
   private final GuestListener listener;
   private final boolean ownsListener;
@@ -212,7 +215,8 @@ public final class Store implements AutoCloseable {
     }
     boolean there = false;
     try {
-      back.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
+      // It and what makes room for it go to or from the disk.
+      back.get(PATIENCE_SECONDS + 2 * object.bytes / SLOWEST_DISK, TimeUnit.SECONDS);
       there = true;
       return () -> release(object);
     } catch (ExecutionException e) {
@@ -246,8 +250,15 @@ public final class Store implements AutoCloseable {
     synchronized (lock) {
       catalogue.release(object);
       room.retry(System.nanoTime());
+      deliverSoon();
     }
-    listener.runSoon(this::deliver);
+  }
+
+  /** Has sent what sessions have to say, on the listener's thread; under the lock. */
+  private void deliverSoon() {
+    if (!talking.isEmpty()) {
+      listener.runSoon(this::deliver);
+    }
   }
 
   // ---- under the lock
@@ -502,7 +513,7 @@ public final class Store implements AutoCloseable {
     @Override
     public void changed() {
       room.retry(System.nanoTime());
-      listener.runSoon(Store.this::deliver);
+      deliverSoon();
     }
 
     @Override
@@ -527,8 +538,8 @@ public final class Store implements AutoCloseable {
       synchronized (lock) {
         catalogue.expire(System.nanoTime());
         room.retry(System.nanoTime());
+        deliverSoon();
       }
-      listener.runSoon(this::deliver);
     } catch (RuntimeException e) {
       LOG.warn("housekeeping of the store failed once", e);
     }
