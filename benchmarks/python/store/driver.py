@@ -263,7 +263,7 @@ def report(lab, options, started, rounds):
         with open(os.path.join(options.out, "store.json"), "w") as file:
             json.dump({**facts, "figures": lab.figures.json()}, file, indent=1)
             file.write("\n")
-    print(text)
+    return text
 
 
 def main():
@@ -294,7 +294,8 @@ def main():
                 finally:
                     if bench is not None:
                         bench.close()
-        report(lab, options, started, rounds)
+                report(lab, options, started, number + 1)  # what there is, should it be cut short
+        print(report(lab, options, started, rounds))
     finally:
         lab.close()
 

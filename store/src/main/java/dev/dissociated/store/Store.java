@@ -55,7 +55,7 @@ public final class Store implements AutoCloseable {
   private final boolean ownsListener;
   private final StoreOptions options;
   private final ScheduledExecutorService clock;
-  private final Copier copier = new Copier();
+  private final Filling filling;
 
   // Guarded by the lock.
   private final Catalogue catalogue;
@@ -65,7 +65,6 @@ public final class Store implements AutoCloseable {
   private final Set<Session> sessions = new LinkedHashSet<>();
   private final Map<String, List<Session.Waiter>> waiters = new HashMap<>();
   private final Map<Integer, Hiding> hiding = new HashMap<>();
-  private final Set<PutClaim> filled = new HashSet<>(); // and not gone on with yet
   private Set<Session> talking = new LinkedHashSet<>();
   private long lastSession;
   private boolean closed;
@@ -77,6 +76,7 @@ public final class Store implements AutoCloseable {
     this.listener = listener;
     this.ownsListener = ownsListener;
     this.options = options;
+    filling = new Filling(listener, lock, this::goOn, this::deliver);
     int user = (int) TrustDomain.own().user();
     catalogue = new Catalogue(new Watcher(), user);
     spill = options.spill().map(folder -> new Spill(folder, new SpillHost())).orElse(null);
@@ -226,6 +226,10 @@ public final class Store implements AutoCloseable {
 
   // ---- under the lock
 
+  private void goOn(PutClaim claim) {
+    room.enter(claim);
+  }
+
   Catalogue catalogue() {
     return catalogue;
   }
@@ -249,7 +253,7 @@ public final class Store implements AutoCloseable {
   }
 
   void put(Session session, long request, Draft draft) {
-    PutClaim claim = new PutClaim(catalogue, displacement, session, request, draft, this::fill);
+    PutClaim claim = new PutClaim(catalogue, displacement, session, request, draft, filling::start);
     if (!draft.mustFill()) {
       room.enter(claim);
       return;
@@ -261,39 +265,6 @@ public final class Store implements AutoCloseable {
       claim.failed(e);
       claim.close();
     }
-  }
-
-  /** Fills a draft on a thread that may wait, and goes on with it on the listener's. */
-  private void fill(PutClaim claim) {
-    copier.start(
-        () -> {
-          DissociatedException failure = null;
-          try {
-            claim.draft().fill(listener, copier);
-          } catch (RuntimeException | Error e) {
-            failure = DissociatedException.wrap("object not put", e);
-          }
-          goOn(claim, failure);
-        });
-  }
-
-  private void goOn(PutClaim claim, DissociatedException failure) {
-    synchronized (lock) {
-      if (closed) {
-        claim.filled(closed());
-        return;
-      }
-      filled.add(claim);
-    }
-    listener.runSoon(
-        () -> {
-          synchronized (lock) {
-            if (filled.remove(claim) && claim.filled(failure)) {
-              room.enter(claim);
-            }
-          }
-          deliver();
-        });
   }
 
   private static DissociatedException closed() {
@@ -516,7 +487,6 @@ public final class Store implements AutoCloseable {
   public void close() {
     listener.admit(StoreMessage.TAG, null);
     clock.shutdownNow();
-    copier.close();
     if (ownsListener) {
       listener.close();
     }
@@ -524,8 +494,7 @@ public final class Store implements AutoCloseable {
       if (!closed) {
         closed = true;
         room.close(closed());
-        filled.forEach(claim -> claim.filled(closed()));
-        filled.clear();
+        filling.close(closed());
         catalogue.clear();
         if (spill != null) {
           spill.close();
