@@ -51,6 +51,9 @@ final class Room {
     /** Moves the object away whose last use is longest ago, now or soon; false for none. */
     boolean displaceOldest();
 
+    /** Gives that object up; false where nothing is ever given up. */
+    boolean forgetOldest();
+
     /** Bytes of what is being moved away. */
     long leaving();
 

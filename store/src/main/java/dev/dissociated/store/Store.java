@@ -28,6 +28,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import org.apache.arrow.memory.BufferAllocator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -49,6 +50,9 @@ public final class Store implements AutoCloseable {
 
   /** How long this process waits for a disk. */
   private static final long PATIENCE_SECONDS = 120;
+
+  /** Bytes in a second. */
+  private static final long SLOWEST_DISK = 2L << 20;
 
   final Object lock = new Object();
   private final GuestListener listener;
@@ -151,10 +155,10 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * The stream of a table or tensor, to be served or read in this process. It takes a lease for
-   * each batch that is in use.
+   * The stream of a table or tensor, or of bytes as a table of one column, to be served or read in
+   * this process. It takes a lease for each batch that is in use.
    *
-   * @return empty when there is no object of that name, or it is no table
+   * @return empty when there is no object of that name, or it is a pickle
    * @throws DissociatedException DATA_CORRUPT when what was put is not a table, or the disk gave
    *     something else back; RESOURCE_EXHAUSTED when it is on the disk and there is no room for it
    */
@@ -162,7 +166,7 @@ public final class Store implements AutoCloseable {
     StoredTable table;
     synchronized (lock) {
       StoredObject object = catalogue.find(name);
-      if (object == null || !object.type.isTable()) {
+      if (object == null || object.type == ObjectType.PICKLE) {
         return Optional.empty();
       }
       if (object.table() == null) {
@@ -172,6 +176,31 @@ public final class Store implements AutoCloseable {
     }
     table.schema(); // reads it, unless that was done before
     return Optional.of(table);
+  }
+
+  /** Lets somebody in who does not come by the socket; to be closed before the store. */
+  public RemoteCaller remote(BufferAllocator allocator) {
+    return new RemoteCaller(this, allocator);
+  }
+
+  /** The socket as this process reaches it, whatever its clients are told. */
+  String socketHere() {
+    return listener.socket();
+  }
+
+  /** What that client puts, and may change, is the remote callers'. */
+  void actAsRemote(long client) {
+    synchronized (lock) {
+      sessions.stream().filter(session -> session.number == client).forEach(Session::actAsRemote);
+    }
+  }
+
+  /** Finds room for something that no session asks for. */
+  void enter(Room.Claim claim) {
+    synchronized (lock) {
+      room.enter(claim);
+    }
+    listener.runSoon(this::deliver);
   }
 
   /** A lease on an object that is in memory; waits for it to come from the disk. */
@@ -186,7 +215,8 @@ public final class Store implements AutoCloseable {
     }
     boolean there = false;
     try {
-      back.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
+      // It and what makes room for it go to or from the disk.
+      back.get(PATIENCE_SECONDS + 2 * object.bytes / SLOWEST_DISK, TimeUnit.SECONDS);
       there = true;
       return () -> release(object);
     } catch (ExecutionException e) {
@@ -220,8 +250,15 @@ public final class Store implements AutoCloseable {
     synchronized (lock) {
       catalogue.release(object);
       room.retry(System.nanoTime());
+      deliverSoon();
     }
-    listener.runSoon(this::deliver);
+  }
+
+  /** Has sent what sessions have to say, on the listener's thread; under the lock. */
+  private void deliverSoon() {
+    if (!talking.isEmpty()) {
+      listener.runSoon(this::deliver);
+    }
   }
 
   // ---- under the lock
@@ -447,7 +484,7 @@ public final class Store implements AutoCloseable {
     @Override
     public void changed() {
       room.retry(System.nanoTime());
-      listener.runSoon(Store.this::deliver);
+      deliverSoon();
     }
 
     @Override
@@ -472,8 +509,8 @@ public final class Store implements AutoCloseable {
       synchronized (lock) {
         catalogue.expire(System.nanoTime());
         room.retry(System.nanoTime());
+        deliverSoon();
       }
-      listener.runSoon(this::deliver);
     } catch (RuntimeException e) {
       LOG.warn("housekeeping of the store failed once", e);
     }

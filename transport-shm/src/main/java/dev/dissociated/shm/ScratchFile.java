@@ -96,16 +96,6 @@ public final class ScratchFile implements AutoCloseable {
     }
   }
 
-  /** Bytes that it takes in its file system now. */
-  public long allocated() {
-    int fd = enter();
-    try {
-      return Linux.status(fd).blocks() * 512;
-    } finally {
-      descriptor.leave();
-    }
-  }
-
   private int enter() {
     int fd = descriptor.enter();
     if (fd < 0) {
