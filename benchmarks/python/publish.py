@@ -32,6 +32,10 @@ def main() -> None:
     for title in TABLES:
         if title in found:
             lines.append(f"**{title}**\n\n{found[title]}\n")
+    store = os.path.join(results, "store.md")
+    if os.path.exists(store):
+        with open(store) as file:
+            lines.append(f"**The store beside Plasma and vineyard** (`benchmarks/run store`)\n\n{file.read()}")
     lines.append(f"The rest, and every table: [{folder}/results.md]({folder}/results.md). Made by `benchmarks/run`.")
     lines.append(END)
     with open(readme) as file:

@@ -37,6 +37,7 @@ class Lab:
         self.log = open(os.path.join(self.folder, "log"), "a")
         self.figures, self.skipped = Figures(tuple(KINDS)), {}
         self.started = 0
+        self.load = os.getloadavg()[1]
         self.rtt = self.memcpy = 0.0
         self.echo_socket = os.path.join(self.folder, "echo.sock")
         self.echo = Agent("echo", [*self.java, "echo", self.echo_socket], self.log)
@@ -158,7 +159,7 @@ class Bench:
         self.note("no-copy put of 1 GiB, hand-over", "us", statistics.median(sealed) * 1e6)
         ask("put", name="big", size=GIB, count=1, delete=False)
         self.apart(True)
-        self.micros("get of 1 GiB, mapped", ask("get", name="big0", count=500, warm=100)["seconds"])
+        self.micros("get of 1 GiB, mapped", ask("get", name="big0", count=500, warm=4000)["seconds"])
         self.apart(False)
         if self.column != JAVA:
             self.readers()
@@ -172,9 +173,9 @@ class Bench:
             before = memory(reader.pid)["RssAnon"]
             reader.ask("hold", name="big0")
             private += memory(reader.pid)["RssAnon"] - before
-        users = [memory(agent.pid).get("Pss_Shmem", 0) for agent in [self.daemon, self.peer, *readers]]
-        self.note(f"{len(readers)} readers of 1 GiB, shared memory", "MiB", sum(users) / MIB)
-        self.note(f"{len(readers)} readers of 1 GiB, private memory gained", "MiB", private / MIB)
+        shared = sum(memory(reader.pid).get("Pss_Shmem", 0) for reader in readers)
+        self.note(f"{len(readers)} readers of 1 GiB, sum of their shares (PSS)", "MiB", shared / MIB)
+        self.note(f"{len(readers)} readers of 1 GiB, their private memory, gained", "MiB", private / MIB)
         for reader in readers:
             reader.close()
         self.others = []
@@ -188,7 +189,7 @@ class Bench:
             self.apart(False)
         self.first()
         self.apart(True)
-        ask("put", name="warm", size=KIB, count=200)
+        ask("put", name="warm", size=KIB, count=2000)
         self.micros("put of 1 KiB", ask("put", name="k", size=KIB, count=500)["seconds"])
         sealed = ask("seal", name="t", size=KIB, count=100)["seconds"]
         self.note("no-copy put of 1 KiB, hand-over", "us", statistics.median(sealed) * 1e6)
@@ -245,12 +246,12 @@ def report(lab, options, started, rounds):
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "seconds": round(time.time() - started),
         "rounds": rounds,
-        "load": os.getloadavg()[1],
+        "load": lab.load,
         "skipped": lab.skipped,
     }
     text = (
         f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}; {facts['started']}, {rounds} rounds,"
-        f" {facts['seconds']} s. Medians; in brackets the ratio to RTT (one byte over a Unix socket to another core"
+        f" {facts['seconds']} s; load average before it {facts['load']:.1f}. Medians; in brackets the ratio to RTT (one byte over a Unix socket to another core"
         " and back) or to memcpy of the same moment. Plasma is pyarrow 11's; a daemon and its client have a core each"
         " where times are in microseconds.\n\n"
     )
@@ -263,7 +264,7 @@ def report(lab, options, started, rounds):
         with open(os.path.join(options.out, "store.json"), "w") as file:
             json.dump({**facts, "figures": lab.figures.json()}, file, indent=1)
             file.write("\n")
-    print(text)
+    return text
 
 
 def main():
@@ -294,7 +295,8 @@ def main():
                 finally:
                     if bench is not None:
                         bench.close()
-        report(lab, options, started, rounds)
+                report(lab, options, started, number + 1)  # what there is, should it be cut short
+        print(report(lab, options, started, rounds))
     finally:
         lab.close()
 

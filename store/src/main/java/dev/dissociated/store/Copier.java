@@ -9,6 +9,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -68,7 +69,11 @@ final class Copier implements AutoCloseable {
         };
     List<CompletableFuture<Void>> parts = new ArrayList<>();
     for (int i = 1; i < width && !alone; i++) {
-      parts.add(CompletableFuture.runAsync(part, threads));
+      try {
+        parts.add(CompletableFuture.runAsync(part, threads));
+      } catch (RejectedExecutionException e) {
+        break; // closed just now: what has begun is finished by this thread
+      }
     }
     parts.add(CompletableFuture.runAsync(part, Runnable::run));
     // All of them, whatever goes wrong: afterwards nobody writes to that memory any more.

@@ -58,7 +58,7 @@ public final class Store implements AutoCloseable {
   private final boolean ownsListener;
   private final StoreOptions options;
   private final ScheduledExecutorService clock;
-  private final Copier copier = new Copier();
+  private final Filling filling;
 
   // Guarded by the lock.
   private final Catalogue catalogue;
@@ -69,7 +69,6 @@ public final class Store implements AutoCloseable {
   private final Set<Session> sessions = new LinkedHashSet<>();
   private final Map<String, List<Session.Waiter>> waiters = new HashMap<>();
   private final Unmapping unmapping;
-  private final Set<PutClaim> filled = new HashSet<>(); // and not gone on with yet
   private Set<Session> talking = new LinkedHashSet<>();
   private long lastSession;
   private boolean closed;
@@ -78,6 +77,7 @@ public final class Store implements AutoCloseable {
     this.listener = listener;
     this.ownsListener = ownsListener;
     this.options = options;
+    filling = new Filling(listener, lock, this::goOn, this::deliver);
     int user = (int) TrustDomain.own().user();
     catalogue = new Catalogue(new Watcher(), user);
     claims = new Claims(catalogue);
@@ -262,6 +262,10 @@ public final class Store implements AutoCloseable {
 
   // ---- under the lock
 
+  private void goOn(PutClaim claim) {
+    room.enter(claim);
+  }
+
   Catalogue catalogue() {
     return catalogue;
   }
@@ -285,7 +289,7 @@ public final class Store implements AutoCloseable {
   }
 
   void put(Session session, long request, Draft draft) {
-    PutClaim claim = new PutClaim(catalogue, displacement, session, request, draft, this::fill);
+    PutClaim claim = new PutClaim(catalogue, displacement, session, request, draft, filling::start);
     if (!draft.mustFill()) {
       room.enter(claim);
       return;
@@ -297,39 +301,6 @@ public final class Store implements AutoCloseable {
       claim.failed(e);
       claim.close();
     }
-  }
-
-  /** Fills a draft on a thread that may wait, and goes on with it on the listener's. */
-  private void fill(PutClaim claim) {
-    copier.start(
-        () -> {
-          DissociatedException failure = null;
-          try {
-            claim.draft().fill(listener, copier);
-          } catch (RuntimeException | Error e) {
-            failure = DissociatedException.wrap("object not put", e);
-          }
-          goOn(claim, failure);
-        });
-  }
-
-  private void goOn(PutClaim claim, DissociatedException failure) {
-    synchronized (lock) {
-      if (closed) {
-        claim.filled(closed());
-        return;
-      }
-      filled.add(claim);
-    }
-    listener.runSoon(
-        () -> {
-          synchronized (lock) {
-            if (filled.remove(claim) && claim.filled(failure)) {
-              room.enter(claim);
-            }
-          }
-          deliver();
-        });
   }
 
   private static DissociatedException closed() {
@@ -525,7 +496,6 @@ public final class Store implements AutoCloseable {
   public void close() {
     listener.admit(StoreMessage.TAG, null);
     clock.shutdownNow();
-    copier.close();
     if (ownsListener) {
       listener.close();
     }
@@ -533,8 +503,7 @@ public final class Store implements AutoCloseable {
       if (!closed) {
         closed = true;
         room.close(closed());
-        filled.forEach(claim -> claim.filled(closed()));
-        filled.clear();
+        filling.close(closed());
         catalogue.clear();
         if (spill != null) {
           spill.close();

@@ -71,6 +71,9 @@ final class CopiedPutTest {
         at += length;
       }
       for (int round = 0; round < 3; round++) { // the memory is used again: zeros must be written
+        raw.send(put("before", list(memory, bytes.length), bytes.length));
+        assertEquals(Op.DONE, raw.answer().op());
+        client.delete("before");
         raw.send(put("pieces", list(numbers), at));
         assertEquals(Op.DONE, raw.answer().op());
         try (StoreObject object = client.get("pieces")) {
