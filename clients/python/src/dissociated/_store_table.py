@@ -18,6 +18,7 @@ from .wire.ipc_message import MessageParser
 _PREFIX = struct.Struct("<iI")
 _CONTINUATION = -1
 _ALIGNMENT = 8
+_MOST_DIMENSIONS = 32  # of any numpy
 _NODE = struct.Struct("<qq")
 _EXTENSION = b"ARROW:extension:name"
 _EXTENSION_METADATA = b"ARROW:extension:metadata"
@@ -91,11 +92,12 @@ def read_table(buffers: Sequence[Any]) -> pa.RecordBatchReader:
 
 
 def read_batches(reader: pa.RecordBatchReader) -> pa.Table:
-    """All batches, each checked for its structure."""
+    """All batches, each checked to its last offset: Arrow reads what these say, wherever it is."""
     try:
+        _ = reader.schema.names  # raises where they are no text
         batches = []
         for batch in reader:
-            batch.validate()
+            batch.validate(full=True)
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
@@ -187,6 +189,10 @@ def read_tensor(reader: pa.RecordBatchReader) -> StoredTensor:
         raise _corrupt("no tensor")
     if not all(isinstance(length, int) and length >= 0 for length in shape):
         raise _corrupt(f"shape={shape}")
+    if len(shape) > _MOST_DIMENSIONS:
+        raise DissociatedError(
+            Code.UNSUPPORTED, f"tensor refused: too many dimensions, dimensions={len(shape)}"
+        )
     values = column.flatten()
     if not pa.types.is_primitive(values.type) or values.type.bit_width % 8:
         raise DissociatedError(Code.UNSUPPORTED, f"tensor refused: no numbers, type={values.type}")
