@@ -161,6 +161,8 @@ class Decoder:
             return None
         if self.schema is None:
             raise violation("message refused: a batch came before the schema")
+        # Of what is compressed, no server knows more than that it can be decompressed.
+        self._full |= message.is_compressed
         kind, payload = body
         if kind == PACKED:
             self.packed = True

@@ -18,6 +18,7 @@ from .wire.ipc_message import IpcMessage, MessageParser
 _PREFIX = struct.Struct("<iI")
 _CONTINUATION = -1
 _ALIGNMENT = 8
+_MOST_DIMENSIONS = 32  # of any numpy
 _NODE = struct.Struct("<qq")
 _EXTENSION = b"ARROW:extension:name"
 _EXTENSION_METADATA = b"ARROW:extension:metadata"
@@ -101,12 +102,12 @@ def _parsed(parser: MessageParser, flatbuffer: bytes) -> IpcMessage:
 
 
 def read_batches(reader: pa.RecordBatchReader) -> pa.Table:
-    """All batches, each checked for its structure."""
+    """All batches, each checked to its last offset: Arrow reads what these say, wherever it is."""
     try:
         _ = reader.schema.names  # text, as all of pyarrow takes for granted
         batches = []
         for batch in reader:
-            batch.validate()
+            batch.validate(full=True)
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
@@ -205,6 +206,10 @@ def _read_tensor(table: pa.Table) -> StoredTensor:
         raise _corrupt("no tensor")
     if not all(isinstance(length, int) and length >= 0 for length in shape):
         raise _corrupt(f"shape={shape}")
+    if len(shape) > _MOST_DIMENSIONS:
+        raise DissociatedError(
+            Code.UNSUPPORTED, f"tensor refused: too many dimensions, dimensions={len(shape)}"
+        )
     values = column.flatten()
     if not pa.types.is_primitive(values.type) or values.type.bit_width % 8:
         raise DissociatedError(Code.UNSUPPORTED, f"tensor refused: no numbers, type={values.type}")

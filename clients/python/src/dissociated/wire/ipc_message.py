@@ -39,6 +39,7 @@ class _Layout(NamedTuple):
     nodes_at: int
     node_count: int
     custom_at: int
+    compressed: bool
 
 
 class IpcMessage:
@@ -66,6 +67,11 @@ class IpcMessage:
     def has_custom_metadata(self) -> bool:
         """Whether the producer attached any custom metadata."""
         return self._layout.custom_at != 0
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the buffers of its body are compressed."""
+        return self._layout.compressed
 
     @property
     def buffer_count(self) -> int:
@@ -187,7 +193,7 @@ class _Walker:
             self._check(body_length, 8)
         custom, _ = self.vector(self.field(message, 4), 4, _MAX_CUSTOM)
         if kind < DICTIONARY_BATCH:
-            return _Layout(kind, body_length, 0, 0, 0, 0, 0, custom)
+            return _Layout(kind, body_length, 0, 0, 0, 0, 0, custom, False)
         header = self.field(message, 2)
         batch = self.indirect(header) if header else 0
         if kind == DICTIONARY_BATCH and batch:
@@ -200,7 +206,10 @@ class _Walker:
             self._check(length, 8)
         nodes, node_count = self.vector(self.field(batch, 1), _NODE_LENGTH, MAX_BUFFERS)
         buffers, count = self.vector(self.field(batch, 2), _BUFFER_LENGTH, MAX_BUFFERS)
-        return _Layout(kind, body_length, buffers, count, length, nodes, node_count, custom)
+        compressed = self.field(batch, 3) != 0
+        return _Layout(
+            kind, body_length, buffers, count, length, nodes, node_count, custom, compressed
+        )
 
 
 class MessageParser:

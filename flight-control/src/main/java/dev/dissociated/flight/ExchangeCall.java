@@ -95,7 +95,7 @@ final class ExchangeCall {
       source.produce(stream.sender());
       stream.complete();
       channel.completed();
-    } catch (Exception e) {
+    } catch (Exception | Error e) { // whatever it was, the client waits to be told
       channel.error(e);
       stream.drain();
     }

@@ -60,6 +60,13 @@ final class BodyCheck {
       }
       check.field(field, batch.getLength());
     }
+    if (check.node < check.nodes.size() || check.buffer < check.buffers.size()) {
+      throw DissociatedException.violation(
+          "body refused: it does not fit the schema: too many nodes or buffers, nodes="
+              + check.nodes.size()
+              + " buffers="
+              + check.buffers.size());
+    }
   }
 
   /** Checks one field and its children; {@code least} values must be there. */

@@ -3,6 +3,7 @@ package dev.dissociated.protocol.stream;
 import static dev.dissociated.protocol.DissociatedException.Code.DATA_CORRUPT;
 
 import dev.dissociated.protocol.DissociatedException;
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
@@ -10,6 +11,7 @@ import java.util.List;
 import java.util.function.Supplier;
 import org.apache.arrow.flatbuf.RecordBatch;
 import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.vector.ipc.ArrowReader;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -44,6 +46,8 @@ public final class BorrowedStream implements TableSource {
   private long rows;
   private long batches;
   private long bytes;
+  private boolean compressed;
+  private volatile boolean verified;
 
   private BorrowedStream(Supplier<Runnable> holds) {
     this.holds = holds;
@@ -113,6 +117,7 @@ public final class BorrowedStream implements TableSource {
       lengths[i] = batch.buffers(i).length();
       BatchAssembler.checkRange(i, offsets[i], lengths[i], length);
     }
+    compressed |= batch.compression() != null;
     boolean isRecordBatch = message.kind() == IpcMessage.Kind.RECORD_BATCH;
     messages.add(new Place(message.flatbuffer(), address, length, offsets, lengths, isRecordBatch));
     bytes += length;
@@ -177,8 +182,28 @@ public final class BorrowedStream implements TableSource {
     return new ResidentStream.Prepared(place.flatbuffer(), body, place.isRecordBatch());
   }
 
+  /**
+   * Once, before consumers are given what was put: to its last offset it must be what it says, for
+   * not all of them look. What is compressed is checked by those who decompress it.
+   */
+  private void verify() {
+    if (verified || compressed) {
+      return;
+    }
+    try (BufferAllocator allocator = new RootAllocator();
+        ArrowReader reader = reader(allocator)) {
+      while (reader.loadNextBatch()) {
+        // loading is checking
+      }
+      verified = true;
+    } catch (IOException e) {
+      throw corrupt(e.getMessage());
+    }
+  }
+
   @Override
   public void produce(StreamSender out) {
+    verify();
     out.schema(schemaFlatbuffer.duplicate().order(ByteOrder.LITTLE_ENDIAN));
     for (Place place : messages) {
       ResidentStream.Prepared message = prepare(place);

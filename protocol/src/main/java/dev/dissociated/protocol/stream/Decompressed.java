@@ -1,10 +1,13 @@
 package dev.dissociated.protocol.stream;
 
 import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.OutOfMemoryException;
 import org.apache.arrow.vector.compression.CompressionCodec;
 import org.apache.arrow.vector.compression.CompressionUtil.CodecType;
 import org.apache.arrow.vector.compression.NoCompressionCodec;
@@ -13,6 +16,7 @@ import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 /** Undoes the compression of a batch before it is checked and loaded. */
 final class Decompressed {
   private static final int PREFIX_LENGTH = Long.BYTES;
+  private static final long NOT_COMPRESSED = -1;
 
   /** No codec of the format reaches this; what claims more would only exhaust memory. */
   private static final int MOST_EXPANSION_BITS = 16;
@@ -27,10 +31,10 @@ final class Decompressed {
     }
     List<ArrowBuf> plain = new ArrayList<>();
     try (batch) {
-      CompressionCodec codec =
-          CompressionCodec.Factory.INSTANCE.createCodec(CodecType.fromCompressionType(method));
+      CodecType type = CodecType.fromCompressionType(method);
+      CompressionCodec codec = CompressionCodec.Factory.INSTANCE.createCodec(type);
       for (ArrowBuf buffer : batch.getBuffers()) {
-        plain.add(buffer.capacity() == 0 ? buffer : decompress(codec, buffer, allocator));
+        plain.add(buffer.capacity() == 0 ? buffer : decompress(type, codec, buffer, allocator));
       }
       return new ArrowRecordBatch(
           batch.getLength(),
@@ -45,17 +49,47 @@ final class Decompressed {
   }
 
   private static ArrowBuf decompress(
-      CompressionCodec codec, ArrowBuf buffer, BufferAllocator allocator) {
+      CodecType type, CompressionCodec codec, ArrowBuf buffer, BufferAllocator allocator) {
     long length = buffer.capacity() < PREFIX_LENGTH ? Long.MIN_VALUE : buffer.getLong(0);
-    if (length < -1 || length > (buffer.capacity() - PREFIX_LENGTH) << MOST_EXPANSION_BITS) {
+    long compressed = buffer.capacity() - PREFIX_LENGTH;
+    if (length < NOT_COMPRESSED || length > compressed << MOST_EXPANSION_BITS) {
       throw DissociatedException.violation(
           "body refused: compressed buffer out of range, compressed="
               + buffer.capacity()
               + " length="
               + length);
     }
-    // The codec gives up a reference.
+    if (length == 0 || length == NOT_COMPRESSED && compressed == 0) {
+      return BatchAssembler.empty();
+    }
     buffer.getReferenceManager().retain();
-    return codec.decompress(allocator, buffer);
+    if (length == NOT_COMPRESSED) {
+      return buffer.slice(PREFIX_LENGTH, compressed).writerIndex(compressed);
+    }
+    boolean done = false;
+    try {
+      if (type == CodecType.LZ4_FRAME) {
+        ArrowBuf plain = Lz4Frame.decompress(buffer, PREFIX_LENGTH, length, allocator);
+        buffer.close();
+        done = true;
+        return plain;
+      }
+      ArrowBuf plain = codec.decompress(allocator, buffer); // gives up a reference
+      done = true;
+      return plain;
+    } catch (OutOfMemoryException | OutOfMemoryError e) {
+      throw refused(Code.RESOURCE_EXHAUSTED, length, e);
+    } catch (RuntimeException | IOException e) {
+      throw refused(Code.DATA_CORRUPT, length, e);
+    } finally {
+      if (!done) {
+        buffer.close();
+      }
+    }
+  }
+
+  private static DissociatedException refused(Code code, long length, Throwable why) {
+    return new DissociatedException(
+        code, "body refused: not decompressed, length=" + length + ": " + why.getMessage(), why);
   }
 }

@@ -1,6 +1,7 @@
 package dev.dissociated.protocol.stream;
 
 import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -29,7 +30,8 @@ final class ResidentReader extends ArrowReader {
   private long bytes;
 
   /**
-   * @param untrusted whether bodies are checked to fit the schema before they are loaded
+   * @param untrusted whether bodies are checked in full, to their last offset, before they are
+   *     loaded
    * @param onClose runs when the reader is closed
    */
   ResidentReader(
@@ -46,6 +48,16 @@ final class ResidentReader extends ArrowReader {
   }
 
   @Override
+  protected void initialize() throws IOException {
+    try {
+      super.initialize();
+    } catch (IllegalArgumentException | UnsupportedOperationException e) {
+      throw new DissociatedException(
+          Code.DATA_CORRUPT, "schema refused: " + e.getMessage(), e); // no such vectors
+    }
+  }
+
+  @Override
   protected Schema readSchema() {
     return schema;
   }
@@ -59,6 +71,9 @@ final class ResidentReader extends ArrowReader {
       IpcMessage message = IpcMessage.parse(next.flatbuffer().duplicate(), 0);
       if (next.isRecordBatch()) {
         loadRecordBatch(batch(message, next, getVectorSchemaRoot().getSchema().getFields()));
+        if (untrusted) {
+          IndexCheck.check(getVectorSchemaRoot().getFieldVectors(), this);
+        }
         return true;
       }
       loadDictionary(message, next);
@@ -103,7 +118,7 @@ final class ResidentReader extends ArrowReader {
   private ArrowRecordBatch checked(ArrowRecordBatch batch, List<Field> fields) {
     ArrowRecordBatch plain = Decompressed.of(batch, allocator);
     try {
-      BodyCheck.check(plain, fields, false);
+      BodyCheck.check(plain, fields, true);
       return plain;
     } catch (RuntimeException e) {
       plain.close();

@@ -2,6 +2,8 @@ package dev.dissociated.protocol.stream;
 
 import dev.dissociated.protocol.DissociatedException;
 import org.apache.arrow.flatbuf.Field;
+import org.apache.arrow.flatbuf.FixedSizeBinary;
+import org.apache.arrow.flatbuf.FixedSizeList;
 import org.apache.arrow.flatbuf.Schema;
 import org.apache.arrow.flatbuf.Type;
 import org.apache.arrow.flatbuf.Union;
@@ -51,9 +53,25 @@ final class SchemaCheck {
       Union union = (Union) field.type(new Union());
       count("type ids", union == null ? 0 : union.typeIdsLength());
     }
+    if (field.typeType() == Type.FixedSizeList) {
+      FixedSizeList list = (FixedSizeList) field.type(new FixedSizeList());
+      size("list size", list == null ? -1 : list.listSize());
+    }
+    if (field.typeType() == Type.FixedSizeBinary) {
+      FixedSizeBinary binary = (FixedSizeBinary) field.type(new FixedSizeBinary());
+      size("byte width", binary == null ? -1 : binary.byteWidth());
+    }
     count("children", field.childrenLength());
     for (int i = 0; i < field.childrenLength(); i++) {
       field(field.children(i), depth + 1);
+    }
+  }
+
+  /** Arrow makes vectors of any size, so long as it is one. */
+  private static void size(String what, int size) {
+    if (size < 0) {
+      throw DissociatedException.violation(
+          "schema refused: size out of range, what=" + what + " size=" + size);
     }
   }
 

@@ -186,7 +186,7 @@ public final class ServerStream implements MessageHandler {
     try {
       source.produce(sender);
       complete();
-    } catch (Exception e) {
+    } catch (Exception | Error e) { // whatever it was, the client waits to be told
       DissociatedException failure = DissociatedException.wrap("stream failed, name=" + name, e);
       fail(failure);
       throw failure;

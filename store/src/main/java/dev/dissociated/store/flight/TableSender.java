@@ -32,7 +32,7 @@ final class TableSender {
       listener.completed();
     } catch (DissociatedException e) {
       listener.error(FlightErrors.toFlight(e));
-    } catch (Exception e) {
+    } catch (Exception | Error e) { // whatever it was, the client waits to be told
       String text = String.valueOf(e.getMessage()).replaceAll("\\s*\\R\\s*", "; ");
       listener.error(CallStatus.INTERNAL.withCause(e).withDescription(text).toRuntimeException());
     }

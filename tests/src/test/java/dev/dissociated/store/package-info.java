@@ -1,0 +1,2 @@
+/** Objects that no client of the store would put. */
+package dev.dissociated.store;
