@@ -9,13 +9,11 @@ import dev.dissociated.protocol.transport.MemoryUsage;
 import dev.dissociated.protocol.transport.Refusing;
 import dev.dissociated.shm.GuestEnd;
 import dev.dissociated.shm.GuestListener;
-import dev.dissociated.shm.SharedSegment;
 import dev.dissociated.shm.ShmTransport;
 import dev.dissociated.shm.TrustDomain;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -68,13 +66,10 @@ public final class Store implements AutoCloseable {
   private final Room room;
   private final Set<Session> sessions = new LinkedHashSet<>();
   private final Map<String, List<Session.Waiter>> waiters = new HashMap<>();
-  private final Map<Integer, Hiding> hiding = new HashMap<>();
+  private final Unmapping unmapping;
   private Set<Session> talking = new LinkedHashSet<>();
   private long lastSession;
   private boolean closed;
-
-  /** A segment that nobody needs, and the clients that still have it mapped. */
-  private record Hiding(long charge, Set<Session> clients) {}
 
   private Store(GuestListener listener, boolean ownsListener, StoreOptions options) {
     this.listener = listener;
@@ -86,7 +81,8 @@ public final class Store implements AutoCloseable {
     spill = options.spill().map(folder -> new Spill(folder, new SpillHost())).orElse(null);
     boolean evicts = options.evict() == StoreOptions.Evict.LRU;
     displacement = spill != null ? spill : new Eviction(catalogue, evicts);
-    room = new Room(listener, this::reclaim, displacement, catalogue::leasedBytes, this::holders);
+    unmapping = new Unmapping(listener, sessions);
+    room = new Room(listener, unmapping, displacement, catalogue::leasedBytes, this::holders);
     clock =
         Executors.newSingleThreadScheduledExecutor(
             task -> {
@@ -314,7 +310,7 @@ public final class Store implements AutoCloseable {
 
   StoreUsage usageLocked() {
     MemoryUsage usage = listener.memoryUsage();
-    long going = room.returning() + listener.freeing();
+    long going = unmapping.bytes() + listener.freeing();
     return new StoreUsage(
         usage.limit(),
         usage.reserved(),
@@ -368,18 +364,12 @@ public final class Store implements AutoCloseable {
     sessions.remove(session);
     talking.remove(session);
     room.forgetOver();
-    for (Integer segment : List.copyOf(hiding.keySet())) {
-      hidden(segment, session);
-    }
+    unmapping.done(session);
   }
 
   /** One client less has that segment mapped. */
   void hidden(int segment, Session session) {
-    Hiding left = hiding.get(segment);
-    if (left != null && left.clients().remove(session) && left.clients().isEmpty()) {
-      hiding.remove(segment);
-      room.returned(left.charge());
-    }
+    unmapping.done(segment, session);
   }
 
   /** Something may fit that did not fit before. */
@@ -433,35 +423,7 @@ public final class Store implements AutoCloseable {
   /** Gives memory back that no object lies in any more; clients are asked to unmap it. */
   private void give(ObjectMemory memory) {
     memory.free();
-    memory.segments().forEach(this::hide);
-  }
-
-  /** Asks all clients that have a segment mapped to unmap it. */
-  private void hide(SharedSegment segment) {
-    Set<Session> clients = new HashSet<>();
-    for (Session session : sessions) {
-      if (session.hide(segment)) {
-        clients.add(session);
-      }
-    }
-    if (!clients.isEmpty()) {
-      hiding.put(segment.id(), new Hiding(segment.charge(), clients));
-      room.returning(segment.charge());
-    }
-  }
-
-  /** Gives segments up that small objects have left, and that only clients keep. */
-  private boolean reclaim(long bytes) {
-    long found = 0;
-    for (SharedSegment idle : listener.idlePublic()) {
-      long clients = sessions.stream().filter(session -> session.shows(idle)).count();
-      // Streams would keep it for as long as they are connected.
-      if (found < bytes && clients == listener.shownTo(idle) && listener.retire(idle)) {
-        hide(idle);
-        found += idle.charge();
-      }
-    }
-    return found > 0;
+    memory.segments().forEach(unmapping::ask);
   }
 
   /** What the disk needs of this store. */

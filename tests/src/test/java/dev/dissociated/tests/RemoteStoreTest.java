@@ -182,6 +182,34 @@ class RemoteStoreTest {
   }
 
   @Test
+  @RequiresUcx
+  void shouldPullOverUcx() throws Exception {
+    byte[] bytes = bytes("in", 5_000_000);
+    try (Served here =
+            Served.java(
+                Place.ucxOver("tcp"),
+                "--memory",
+                "128m",
+                "--transports",
+                "shm,ucx",
+                "f=" + FLIGHTS);
+        Served there = Served.java("--memory", "128m", "--flight-put");
+        Shell ucx = new Shell(Place.ucxOver("tcp"))) {
+      run("put", here.socket(), "b", path("in"), "--json");
+      String from = here.location("ucx");
+      for (String name : List.of("f", "b")) {
+        Shell.Result pulled = ucx.run("pull", from, name, there.flight(), "--json");
+        assertEquals(0, pulled.exit(), pulled::errors);
+        assertEquals(name.equals("b") ? "bytes" : "table", pulled.json().get("type").asText());
+      }
+      run("get", there.socket(), "f", "--output", path("out.arrow"), "--json");
+      assertTrue(Tables.equal(FLIGHTS, folder.resolve("out.arrow")));
+      run("get", there.socket(), "b", "--output", path("out"), "--json");
+      assertArrayEquals(bytes, Files.readAllBytes(folder.resolve("out")));
+    }
+  }
+
+  @Test
   void shouldExplainEveryCommand() throws Exception {
     List<String> commands =
         List.of("serve", "get", "put", "list", "stat", "rm", "pull", "doctor", "demo", "bench");
