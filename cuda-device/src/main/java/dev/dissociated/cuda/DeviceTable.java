@@ -8,6 +8,7 @@ import dev.dissociated.protocol.stream.MessageBody;
 import dev.dissociated.protocol.stream.MessageBody.Lifetime;
 import dev.dissociated.protocol.stream.StreamSender;
 import dev.dissociated.protocol.stream.TableSource;
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.List;
 import org.apache.arrow.memory.ArrowBuf;
@@ -69,6 +70,24 @@ public final class DeviceTable implements TableSource, AutoCloseable {
     Cuda.require();
     requireNoDictionaries(schema);
     return new DeviceTableBuilder(device, schema, allocator);
+  }
+
+  /**
+   * A copy of a table of this process's.
+   *
+   * @throws DissociatedException as {@link #on}, and RESOURCE_EXHAUSTED when the device has no room
+   */
+  public static DeviceTable copyOf(
+      CudaDevice device, TableSource table, BufferAllocator allocator) {
+    try (ArrowReader reader = table.reader(allocator);
+        DeviceTableBuilder builder = on(device, table.schema(), allocator)) {
+      while (reader.loadNextBatch()) {
+        builder.copy(reader.getVectorSchemaRoot());
+      }
+      return builder.build();
+    } catch (IOException e) {
+      throw new DissociatedException(Code.DATA_CORRUPT, "table not read: " + e.getMessage(), e);
+    }
   }
 
   static void requireNoDictionaries(Schema schema) {

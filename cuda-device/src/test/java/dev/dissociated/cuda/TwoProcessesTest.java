@@ -37,7 +37,7 @@ class TwoProcessesTest {
 
   private Child start(Class<?> main, Map<String, String> more) throws Exception {
     Map<String, String> environment = new HashMap<>(StandIn.environment(folder));
-    environment.put("JAVA_TOOL_OPTIONS", "-Ddissociated.cuda.quarantine-ms=2000");
+    environment.put("JAVA_TOOL_OPTIONS", "-Ddissociated.cuda.quarantine-ms=500");
     environment.putAll(more);
     return Child.start(environment, main);
   }
@@ -126,7 +126,7 @@ class TwoProcessesTest {
     assertEquals("end", consumer.ask("next r"));
     assertEquals("OK", consumer.ask("close r"));
     assertEquals("OK", exporter.ask("drop t"));
-    Thread.sleep(3000); // longer than the quarantine
+    Thread.sleep(1200); // longer than the quarantine
     assertEquals(print(1, 0), consumer.ask("batch 0"));
     assertEquals(1, count(exporter, "live.allocations"));
     assertEquals("OK", consumer.ask("free 0"));
@@ -223,8 +223,11 @@ class TwoProcessesTest {
 
   @Test
   void shouldSayThatTheDeviceIsFull() throws Exception {
-    assertRefused("CUDA_ERROR_OUT_OF_MEMORY", exporter.ask("table t 1 12 1000000"));
-    assertEquals(0, count(exporter, "live.allocations"));
+    try (Child small = start(Exporter.class, Map.of("STANDIN_CUDA_MEMORY_MB", "2"))) {
+      assertRefused("CUDA_ERROR_OUT_OF_MEMORY", small.ask("table t 1 1 50000"));
+      assertEquals(0, count(small, "live.allocations"));
+      assertTrue(small.ask("table t 1 1 10").startsWith("cuda:"), "there is room for this");
+    }
   }
 
   @Test

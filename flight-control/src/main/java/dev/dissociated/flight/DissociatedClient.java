@@ -151,12 +151,15 @@ public final class DissociatedClient implements AutoCloseable {
 
   /** {@link #openDevice(FlightInfo)} for the flight of that descriptor. */
   public DeviceStream openDevice(FlightDescriptor descriptor) {
+    options.asksForDevice = true;
     return openDevice(info(descriptor));
   }
 
   /**
    * All endpoints of a flight, as batches in a GPU's memory: in place where the server shows such
-   * memory, and otherwise read the fastest other way and copied to the GPU here.
+   * memory, and otherwise read the fastest other way and copied to the GPU here. An info that was
+   * had before anything was opened so tells of such memory only if {@link
+   * ClientBuilder#deviceMemory} was said.
    *
    * @throws DissociatedException UNSUPPORTED when this process has no CUDA; nothing is asked of the
    *     server then
@@ -172,6 +175,7 @@ public final class DissociatedClient implements AutoCloseable {
 
   private DeviceStream openDevice(List<FlightEndpoint> endpoints, boolean discover) {
     DeviceTransport transport = Transports.requireDevice(options.transports);
+    options.asksForDevice = true;
     List<String> skipped = new ArrayList<>();
     EndpointOpener opener = new EndpointOpener(this, options.preference, discover, skipped);
     return new DeviceStream(
