@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ import pyarrow as pa
 import pytest
 
 import dissociated
+import dissociated.store
+from dissociated import Code, DissociatedError
 
 HERE = Path(__file__).resolve().parent
 LONGEST = 60.0
@@ -74,6 +77,19 @@ def no_leaks(warm_up: None) -> Iterator[None]:
     assert wait_until(is_clean), f"left over: {usage()} before: {before}"
 
 
+def run_script(script: str, *arguments: str) -> str:
+    """Runs a Python program given as text; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=2 * LONGEST,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 class ServerProcess:
     """A server in a process of its own."""
 
@@ -116,6 +132,37 @@ def server(warm_up: None) -> Iterator[ServerProcess]:
     yield started
     assert wait_until(lambda: started.leases() == 0), started.stat()
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[str]:
+    """The socket of a store's daemon for all tests that leave it alive."""
+    try:
+        started = dissociated.store.start("512m")
+    except DissociatedError as e:
+        required = os.environ.get("DISSOCIATED_REQUIRE", "").split(",")
+        if e.code is not Code.NOT_FOUND or "python" in required:
+            raise
+        pytest.skip(e.message)
+    path = started.path
+    yield path
+    started.close()
+
+
+@pytest.fixture
+def store(daemon: str) -> Iterator[dissociated.store.Store]:
+    """A connection to it; nothing is left there afterwards, and nothing on lease."""
+    with dissociated.store.connect(daemon) as connected:
+        yield connected
+        for row in connected.list():
+            connected.delete(row.name)
+
+        def is_free() -> bool:
+            gc.collect()
+            usage = connected.usage()
+            return usage["leases"] == 0 and usage["used"] == 0
+
+        assert wait_until(is_free), connected.usage()
 
 
 @pytest.fixture

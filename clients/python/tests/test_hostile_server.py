@@ -260,7 +260,7 @@ def test_copies_what_arrow_cannot_take_in_place() -> None:
             connection.sendall(b"".join(parts))
 
     with FakeServer(script) as server, dissociated.connect(server.path) as client:
-        reader = client.get("x")
+        reader = client.open("x")
         assert [b.equals(BATCH) for b in reader] == [True, True]
         assert reader.statistics.client_copied_bytes > 0
     assert len(server.freed()) == 2 * sum(1 for _, n in PAIRS if n)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
 from typing import Any
 
+from ._mapping import MAP_FIXED, PAGE, map_file, unmap
 from ._segments import (
     F_ADD_SEALS,
     F_SEAL_FUTURE_WRITE,
@@ -19,23 +21,8 @@ from ._segments import (
 )
 from .errors import Code, DissociatedError
 
-_PAGE = mmap.PAGESIZE
-_MAP_FIXED = 0x10
-_MAP_FAILED = ctypes.c_void_p(-1).value
 _MFD_NOEXEC_SEAL = 8
 _FIRST_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 def create_file() -> int:
@@ -57,16 +44,6 @@ def write_all(descriptor: int, data: Any) -> None:
         done += os.write(descriptor, view[done : done + (1 << 30)])
 
 
-def _map(address: int, size: int, protection: int, flags: int, descriptor: int) -> int:
-    mapped = _libc.mmap(address or None, size, protection, flags, descriptor, 0)
-    if mapped == _MAP_FAILED:
-        error = os.strerror(ctypes.get_errno())
-        raise DissociatedError(
-            Code.RESOURCE_EXHAUSTED, f"memory not mapped: {error}, size={size}"
-        )
-    return int(mapped)
-
-
 class OwnSegment:
     """A memory file on its way to a store, mapped or not.
 
@@ -77,14 +54,14 @@ class OwnSegment:
         """Takes the descriptor over; maps it for writing if a size is given."""
         self.descriptor = descriptor
         self._address = 0
-        self._mapped = -(-mapped_size // _PAGE) * _PAGE
+        self._mapped = -(-mapped_size // PAGE) * PAGE
         if not self._mapped:
             return
         try:
             # Memory is there from the start: touching a page that cannot be had ends the process.
             os.posix_fallocate(descriptor, 0, self._mapped)
             protection = mmap.PROT_READ | mmap.PROT_WRITE
-            self._address = _map(0, self._mapped, protection, mmap.MAP_SHARED, descriptor)
+            self._address = map_file(0, self._mapped, protection, mmap.MAP_SHARED, descriptor)
         except OSError as e:
             os.close(descriptor)
             raise DissociatedError(
@@ -104,15 +81,33 @@ class OwnSegment:
         read_only = os.open(f"/proc/self/fd/{self.descriptor}", flags)
         try:
             if self._address:
-                fixed = mmap.MAP_SHARED | _MAP_FIXED
-                _map(self._address, self._mapped, mmap.PROT_READ, fixed, read_only)
+                fixed = mmap.MAP_SHARED | MAP_FIXED
+                map_file(self._address, self._mapped, mmap.PROT_READ, fixed, read_only)
             fcntl.fcntl(self.descriptor, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL)
+        except OSError as e:
+            os.close(read_only)
+            if e.errno != errno.EBUSY:
+                raise
+            read_only = self._copy()
         except BaseException:
             os.close(read_only)
             raise
         os.close(self.descriptor)
         self.descriptor = read_only
         return os.fstat(read_only).st_size
+
+    def _copy(self) -> int:
+        """A frozen copy: a child that was forked meanwhile has this memory mapped, and may write.
+
+        Views of this process's show what they showed, and what such a child makes of it.
+        """
+        size = os.fstat(self.descriptor).st_size
+        with contextlib.closing(OwnSegment(create_file())) as copy:
+            done = 0
+            while done < size:
+                done += os.sendfile(copy.descriptor, self.descriptor, done, size - done)
+            copy.freeze()
+            return os.dup(copy.descriptor)
 
     def close(self) -> None:
         """Closes the descriptor; views stay. Idempotent."""
@@ -125,6 +120,6 @@ class OwnSegment:
         try:
             self.close()
             if self._address:
-                _libc.munmap(self._address, self._mapped)
+                unmap(self._address, self._mapped)
         except (AttributeError, TypeError):
             pass  # half made, or at the interpreter's exit

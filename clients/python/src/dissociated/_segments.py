@@ -10,9 +10,8 @@ import threading
 import weakref
 from collections import Counter
 
-import pyarrow as pa
-
-from .errors import Code, DissociatedError, violation
+from ._mapping import MAP_NORESERVE, map_file, unmap
+from .errors import violation
 
 F_ADD_SEALS = 1033
 F_GET_SEALS = 1034
@@ -49,26 +48,26 @@ class Segment:
     Unmapped when the last reference to this object goes, which every buffer taken from it holds.
     """
 
-    __slots__ = ("__weakref__", "_buffer", "_map", "address", "is_immutable", "size")
+    __slots__ = ("__weakref__", "address", "is_immutable", "size")
 
     def __init__(self, segment: int, descriptor: int, size: int) -> None:
         """Checks and maps a received descriptor; the caller still closes it."""
         seals = _check(segment, descriptor, size)
-        try:
-            self._map = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
-        except (OSError, ValueError, OverflowError) as e:
-            raise DissociatedError(
-                Code.RESOURCE_EXHAUSTED, f"segment cannot be mapped: {e}, size={size}"
-            ) from e
-        self._buffer = pa.py_buffer(self._map)
         self.size = size
-        self.address: int = self._buffer.address
         self.is_immutable = bool(seals & F_SEAL_WRITE)
+        # Both show the file's own pages. Of a private mapping, which does for what never changes,
+        # there can be writable views.
+        flags = mmap.MAP_PRIVATE | MAP_NORESERVE if self.is_immutable else mmap.MAP_SHARED
+        self.address = map_file(0, size, mmap.PROT_READ, flags, descriptor)
         _count(1, size)
 
     def __del__(self) -> None:
-        if hasattr(self, "address"):
-            _count(-1, -self.size)
+        try:
+            if hasattr(self, "address"):
+                unmap(self.address, self.size)
+                _count(-1, -self.size)
+        except TypeError:
+            pass  # at the interpreter's exit
 
 
 def _check(segment: int, descriptor: int, size: int) -> int:
@@ -144,3 +143,12 @@ def close_all(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)
+
+
+def _after_fork() -> None:
+    """Another thread of the parent's may have held the lock."""
+    global _usage_lock
+    _usage_lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -21,7 +21,6 @@ from .wire.frame import (
     HEADER_LENGTH,
     MAX_SEGMENT_ID,
     MAX_SHORT_PAYLOAD,
-    OFFSET_BITS,
     Hello,
     Kind,
     check_header,
@@ -57,6 +56,15 @@ class Lease:
         self.numbers = numbers
         self._segments = segments  # stay mapped
 
+    def is_immutable(self, address: int, length: int) -> bool:
+        """Whether memory of this lease can never change, and is mapped so."""
+        return any(
+            segment.is_immutable
+            and segment.address <= address
+            and address + length <= segment.address + segment.size
+            for segment in self._segments
+        )
+
     def __del__(self) -> None:
         try:
             self._segments = []
@@ -90,6 +98,8 @@ class StoreChannel:
         self._hello: Optional[Hello] = None
         self._buffer = bytearray()
         self._descriptors: list[int] = []
+        self._kept = threading.Lock()  # free when the thread that looks in shall end
+        self._kept.acquire()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(path)
@@ -103,8 +113,9 @@ class StoreChannel:
         except BaseException:
             self._end()
             raise
+        arguments = (weakref.ref(self), self._kept)
         keeper = threading.Thread(
-            target=_look_in, args=(weakref.ref(self),), name="dissociated-store", daemon=True
+            target=_look_in, args=arguments, name="dissociated-store", daemon=True
         )
         keeper.start()
         _channels.add(self)
@@ -160,6 +171,11 @@ class StoreChannel:
                 numbers.append(self._last_segment)
             return numbers
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can be asked: it has not failed, and is this process's, not its parent's."""
+        return self._failure is None and os.getpid() == self._process
+
     def _require_open(self) -> None:
         if os.getpid() != self._process:
             raise DissociatedError(Code.UNAVAILABLE, "store not asked: connect anew after a fork")
@@ -175,16 +191,16 @@ class StoreChannel:
                 sent = socket.send_fds(self._socket, [data], [descriptor])
             self._socket.sendall(memoryview(data)[sent:])
         except OSError as e:
-            raise DissociatedError(
+            gone = DissociatedError(
                 Code.UNAVAILABLE, f"the store is gone: {e.strerror}, socket={self.path}"
-            ) from e
+            )
+            self._failure = self._failure or gone
+            raise gone from e
 
     def _await(self, request: int) -> StoreMessage:
         while True:
             with self._lock:
-                while (
-                    self._answers[request] is None and self._failure is None and self._reading
-                ):
+                while self._answers[request] is None and self._failure is None and self._reading:
                     self._lock.wait(_SLICE)
                 answer = self._answers[request]
                 if answer is not None:
@@ -376,7 +392,8 @@ class StoreChannel:
     def close(self) -> None:
         """No more requests; the connection ends with the last lease. Idempotent."""
         self._closing = True
-        self._settle()
+        if os.getpid() == self._process:
+            self._settle()
 
     def _end(self) -> None:
         with contextlib.suppress(OSError):
@@ -387,15 +404,16 @@ class StoreChannel:
     def drop(self) -> None:
         """Closes what the connection has open; what is mapped and in use stays."""
         self._socket.close()
+        with contextlib.suppress(RuntimeError):  # not the first time
+            self._kept.release()
         close_all(self._descriptors)
         self._descriptors = []
         self._segments.clear()
 
 
-def _look_in(reference: weakref.ref[StoreChannel]) -> None:
+def _look_in(reference: weakref.ref[StoreChannel], kept: threading.Lock) -> None:
     """A thread per connection that keeps it going while nobody waits for an answer."""
-    while True:
-        time.sleep(_SLICE)
+    while not kept.acquire(timeout=_SLICE):
         channel = reference()
         if channel is None or not channel.look_in():
             return

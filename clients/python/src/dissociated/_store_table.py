@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ._arrays import NUMPY, TensorType
 from ._decoder import _Source
 from .errors import Code, DissociatedError
 from .wire.ipc_message import MessageParser
@@ -20,6 +22,8 @@ _NODE = struct.Struct("<qq")
 _EXTENSION = b"ARROW:extension:name"
 _EXTENSION_METADATA = b"ARROW:extension:metadata"
 _TENSOR = b"arrow.fixed_shape_tensor"
+_DTYPE = b"dissociated.dtype"
+_FRAMEWORK = b"dissociated.framework"
 _NAME = "tensor"
 
 
@@ -101,32 +105,37 @@ def read_batches(reader: pa.RecordBatchReader) -> pa.Table:
 # ---- tensors
 
 
-def tensor_batch(values: pa.Array, shape: Sequence[int]) -> pa.RecordBatch:
-    """One row of one fixed-shape tensor, over the memory of ``values``."""
-    items = pa.field("item", values.type, nullable=False)
-    storage = pa.Array.from_buffers(pa.list_(items, len(values)), 1, [None], children=[values])
+def _field(kind: TensorType, shape: Sequence[int], count: int) -> pa.Field:
+    described = {"shape": list(shape) + [2] * (kind.per_element - 1)}
     metadata = {
         _EXTENSION: _TENSOR,
-        _EXTENSION_METADATA: json.dumps({"shape": list(shape)}, separators=(",", ":")).encode(),
+        _EXTENSION_METADATA: json.dumps(described, separators=(",", ":")).encode(),
     }
-    field = pa.field(_NAME, storage.type, nullable=False, metadata=metadata)
-    return pa.RecordBatch.from_arrays([storage], schema=pa.schema([field]))
+    if kind.dtype:
+        metadata[_DTYPE] = kind.dtype.encode()
+    if kind.framework != NUMPY:
+        metadata[_FRAMEWORK] = kind.framework.encode()
+    items = pa.field("item", kind.element, nullable=False)
+    return pa.field(_NAME, pa.list_(items, count), nullable=False, metadata=metadata)
 
 
-def tensor_metadata(kind: pa.DataType, shape: Sequence[int], count: int) -> bytes:
+def tensor_metadata(kind: TensorType, shape: Sequence[int]) -> bytes:
     """The metadata of a tensor whose elements are all of the one body.
 
     Made from a tensor of one element: only numbers differ, and the schema.
     """
-    one = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(_ALIGNMENT))])
-    small = _messages(tensor_batch(one, [1]))[1]
+    count = math.prod(shape) * kind.per_element
+    one = pa.Array.from_buffers(kind.element, 1, [None, pa.py_buffer(bytes(_ALIGNMENT))])
+    field = _field(kind._replace(dtype=""), [1], 1)
+    storage = pa.Array.from_buffers(field.type, 1, [None], children=[one])
+    small = _messages(pa.RecordBatch.from_arrays([storage], schema=pa.schema([field])))[1]
     message = MessageParser().parse(small[_PREFIX.size :])
-    length = count * kind.bit_width // 8
+    length = count * kind.element.bit_width // 8
     body = -(-length // _ALIGNMENT) * _ALIGNMENT
     buffers = struct.pack("<6Q", 0, 0, 0, 0, 0, length)
     patched = message.relocated(buffers, body)
     _NODE.pack_into(patched, message._layout.nodes_at + _NODE.size, count, 0)
-    schema = _schema_message(kind, shape, count)
+    schema = pa.schema([_field(kind, shape, count)]).serialize().to_pybytes()
     return schema + small[: _PREFIX.size] + bytes(patched)
 
 
@@ -144,42 +153,49 @@ def _messages(batch: pa.RecordBatch) -> list[bytes]:
     return messages
 
 
-def _schema_message(kind: pa.DataType, shape: Sequence[int], count: int) -> bytes:
-    none = pa.Array.from_buffers(kind, 0, [None, pa.py_buffer(b"")])
-    described = tensor_batch(none, shape).schema.field(0)
-    items = pa.field("item", kind, nullable=False)
-    field = pa.field(
-        _NAME, pa.list_(items, count), nullable=False, metadata=described.metadata
-    )
-    stream = pa.schema([field]).serialize().to_pybytes()
-    return stream
+class StoredTensor(NamedTuple):
+    """The elements of a tensor as a pyarrow array, and what they are."""
+
+    values: pa.Array
+    shape: tuple[int, ...]
+    dtype: str
+    framework: str
 
 
-def read_tensor(reader: pa.RecordBatchReader) -> tuple[Any, tuple[int, ...]]:
-    """The elements of a tensor as a pyarrow array, and its shape."""
+def read_tensor(reader: pa.RecordBatchReader) -> StoredTensor:
+    """The tensor in a stream, over its memory."""
     table = read_batches(reader)
     if table.num_columns != 1 or table.num_rows != 1 or table.column(0).num_chunks != 1:
         raise _corrupt("not one row of one tensor")
-    column = table.column(0).chunk(0)
-    shape: Optional[Sequence[int]]
+    column, described = table.column(0).chunk(0), table.schema.field(0).metadata or {}
+    shape: Any
     if isinstance(column, pa.ExtensionArray):
         shape = getattr(column.type, "shape", None)
         permutation = getattr(column.type, "permutation", None)
         column = column.storage
     else:  # a pyarrow that does not know the type
-        described = table.schema.field(0).metadata or {}
         if described.get(_EXTENSION) != _TENSOR:
             raise _corrupt("no tensor")
-        fields = json.loads(described.get(_EXTENSION_METADATA, b"{}"))
-        shape, permutation = fields.get("shape"), fields.get("permutation")
+        try:
+            fields = json.loads(described.get(_EXTENSION_METADATA, b"{}"))
+            shape, permutation = fields.get("shape"), fields.get("permutation")
+        except (ValueError, AttributeError) as e:
+            raise _corrupt(e) from e
     if permutation is not None and list(permutation) != sorted(permutation):
         raise DissociatedError(Code.UNSUPPORTED, "tensor refused: its dimensions are permuted")
     if shape is None or not pa.types.is_fixed_size_list(column.type) or column.null_count:
         raise _corrupt("no tensor")
-    values = column.values
-    count = 1
-    for length in shape:
-        count *= length
-    if len(values) != count or values.null_count:
+    if not all(isinstance(length, int) and length >= 0 for length in shape):
+        raise _corrupt(f"shape={shape}")
+    values = column.flatten()
+    if not pa.types.is_primitive(values.type) or values.type.bit_width % 8:
+        raise DissociatedError(Code.UNSUPPORTED, f"tensor refused: no numbers, type={values.type}")
+    if len(values) != math.prod(shape) or values.null_count:
         raise _corrupt(f"shape and size differ, shape={list(shape)} size={len(values)}")
-    return values, tuple(shape)
+    dtype = described.get(_DTYPE, b"").decode(errors="replace")
+    framework = described.get(_FRAMEWORK, NUMPY.encode()).decode(errors="replace")
+    if TensorType(values.type, dtype).per_element == 2:
+        if not shape or shape[-1] != 2:
+            raise _corrupt(f"no complex numbers, shape={list(shape)}")
+        shape = shape[:-1]
+    return StoredTensor(values, tuple(shape), dtype, framework)

@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from ._channel import Channel
+from ._daemon import default_socket
 from ._flight_call import FlightCall
 from ._flight_errors import FLIGHT_ERRORS, from_flight
 from ._flight_reader import ChainReader, DoGetReader
+from ._objects import Objects
 from ._shm_reader import ShmReader
 from .errors import Code, DissociatedError
 from .reader import Reader
@@ -40,7 +42,7 @@ Target = Union[str, bytes, flight.FlightDescriptor, flight.Ticket, flight.Flight
 
 
 def connect(
-    target: str,
+    target: Optional[str] = None,
     *,
     via: str = "auto",
     metadata: Optional[str] = None,
@@ -49,10 +51,12 @@ def connect(
     tls_root_certs: Union[bytes, str, None] = None,
     timeout: Optional[float] = None,
 ) -> Client:
-    """Connects to a server.
+    """Connects to a server of streams, to a store, or to what is both.
 
     :param target: a Flight URI (``grpc://``, ``grpc+tls://``, ``grpc+unix://``) or the path of a
-        server's Unix socket
+        server's Unix socket, over which a store is reached too. Without one: what the environment
+        variable ``DISSOCIATED_SOCKET`` names, otherwise a store of this process's own, which ends
+        with it and whose socket the variable then names for child processes
     :param via: ``shm`` for shared memory or an error, ``flight`` for plain Flight, ``auto`` for
         shared memory where possible
     :param metadata: ``flight`` sends metadata in a Flight call, ``inline`` on the data
@@ -62,11 +66,16 @@ def connect(
     :param tls_root_certs: PEM text, or the path of a PEM file
     :param timeout: seconds for each Flight call that is not a stream
     """
+    if target is None:
+        target = default_socket()
     return Client(target, via, metadata, headers or {}, token, tls_root_certs, timeout)
 
 
-class Client:
-    """A connection to one server. Streams that it opened outlive it. Thread-safe."""
+class Client(Objects):
+    """A connection to one server. Streams and objects that it opened outlive it. Thread-safe.
+
+    After a fork, the child may use it like its parent.
+    """
 
     def __init__(
         self,
@@ -123,16 +132,26 @@ class Client:
 
     # ---- opening streams
 
-    def get(self, name: str) -> Reader:
-        """Opens the stream of that name."""
-        if self._flight is None:
-            return self._open_direct(name.encode("utf-8"))
-        return self.open(flight.FlightDescriptor.for_path(name))
+    @property
+    def _is_socket(self) -> bool:
+        return self._flight is None
+
+    def get(self, name: str, *, timeout: Optional[float] = 0) -> Any:
+        """What has that name: of a store's objects what was put, otherwise a :class:`Reader`.
+
+        :param timeout: how many seconds to wait for an object of that name; None for ever
+        """
+        found, value = self._object(name, timeout)
+        return value if found else self.open(name)
 
     def open(self, what: Target) -> Reader:
-        """Opens a name, FlightDescriptor, Ticket (or its bytes), FlightInfo or FlightEndpoint."""
+        """Opens the stream of a name, FlightDescriptor, Ticket or its bytes, FlightInfo or
+        FlightEndpoint. The table of an object is such a stream, too.
+        """
         if isinstance(what, str):
-            return self.get(what)
+            if self._flight is None:
+                return self._open_direct(what.encode("utf-8"))
+            what = flight.FlightDescriptor.for_path(what)
         if isinstance(what, (bytes, flight.Ticket)):
             ticket = what if isinstance(what, bytes) else what.ticket
             if self._flight is None:
@@ -292,7 +311,8 @@ class Client:
             raise from_flight("cannot get statistics", e) from e
 
     def close(self) -> None:
-        """Closes the Flight connections. Streams that are open go on."""
+        """Closes the connections. Streams that are open go on, and what was got stays."""
+        self._close_store()
         for client in (self._flight, *self._others.values()):
             if client is not None:
                 client.close()

@@ -4,31 +4,32 @@
 ...     store.put("array", numpy.arange(10))
 ...     print(store.get("array").sum())
 
-Bytes come back as a read-only ``memoryview``, tables as ``pyarrow.Table``, arrays as read-only
-numpy arrays, and everything else as pickle makes it, its large parts over shared memory. What was
-got is on lease until the last view of it goes.
+Bytes come back as a read-only ``memoryview``, tables as ``pyarrow.Table``, frames of polars as
+such, arrays as read-only numpy arrays, tensors of torch as tensors whose changes stay in this
+process, and everything else as pickle makes it, its large parts over shared memory. What was got is
+on lease until the last view of it goes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import pickle
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 import pyarrow as pa
 
+from ._arrays import Dense, TensorType, as_dense, numpy_type
+from ._copied import Copied
+from ._daemon import Daemon
 from ._own_memory import OwnSegment, create_file, write_all
-from ._store_channel import StoreChannel
-from ._store_table import (
-    read_batches,
-    read_table,
-    read_tensor,
-    split_stream,
-    tensor_batch,
-    tensor_metadata,
-)
+from ._pickling import dump_parts
+from ._store_channel import Lease, StoreChannel
+from ._store_table import split_stream, tensor_metadata
+from ._store_values import as_reader, read_object
 from .errors import Code, DissociatedError, violation
 from .wire.frame import OFFSET_BITS
 from .wire.store import (
@@ -48,7 +49,7 @@ from .wire.store import (
     check_name,
 )
 
-__all__ = ["ObjectInfo", "ObjectType", "Store", "connect"]
+__all__ = ["ObjectInfo", "ObjectType", "Store", "connect", "start"]
 
 _INLINE_LIMIT = 64 << 10  # up to here a copy through the socket costs less than a segment
 _PAGE_OF_NAMES = 1000
@@ -60,6 +61,25 @@ def connect(path: str) -> Store:
     return Store(path)
 
 
+def start(memory: Optional[str] = None, *, options: Sequence[str] = ()) -> Store:
+    """Starts a daemon for this process alone, and connects to it.
+
+    It ends when the store is closed, and with this process, however that ends. What was got stays
+    readable. Needs the program ``dissociated``: in the folder that the environment variable
+    ``DISSOCIATED_HOME`` names, on the ``PATH``, or in the checkout that this package is part of.
+
+    :param memory: how much it may keep, like "4g"
+    :param options: more words for ``dissociated serve``
+    """
+    limit = [] if memory is None else ["--memory", memory]
+    daemon = Daemon([*limit, *options])
+    try:
+        return Store(daemon.socket, daemon)
+    except BaseException:
+        daemon.close()
+        raise
+
+
 class Store:
     """A connection to a store. Thread-safe; a forked child connects anew.
 
@@ -67,8 +87,23 @@ class Store:
     has gone.
     """
 
-    def __init__(self, path: str) -> None:
-        self._channel = StoreChannel(path)
+    def __init__(self, path: str, daemon: Optional[Daemon] = None) -> None:
+        self.path = path
+        self._daemon = daemon
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._connected = StoreChannel(path)
+        _stores.add(self)
+
+    @property
+    def _channel(self) -> StoreChannel:
+        """The connection; a new one where the daemon went, or where this is a forked child."""
+        if self._connected.is_usable:
+            return self._connected
+        with self._lock:
+            if not self._is_closed and not self._connected.is_usable:
+                self._connected = StoreChannel(self.path)
+            return self._connected
 
     # ---- put
 
@@ -83,8 +118,8 @@ class Store:
     ) -> None:
         """Puts an object, which is copied once.
 
-        :param obj: bytes-like; a pyarrow table, batch or reader; a numpy array of numbers;
-            anything else that pickle takes, data frames too
+        :param obj: bytes-like; a table, batch or reader of pyarrow, or a frame of polars; an array
+            of numpy, torch or TensorFlow; anything else that pickle takes, pandas' frames too
         :param replace: take the name over if it is taken
         :param pin: never evict it
         :param ttl: how many seconds it lives; until it is deleted by default
@@ -93,23 +128,54 @@ class Store:
         if isinstance(obj, (bytes, bytearray, memoryview, pa.Buffer)):
             self._put_parts(name, ObjectType.BYTES, [obj], options)
             return
-        reader = _as_reader(obj)
+        if self._put_dense(name, as_dense(obj), options):
+            return
+        reader = as_reader(obj)
+        if isinstance(obj, (pa.Table, pa.RecordBatch)) and obj.nbytes > _INLINE_LIMIT:
+            if self._put_copied(name, ObjectType.TABLE, Copied.of_stream(reader), options):
+                return
+            reader = as_reader(obj)
         if reader is not None:
             self._put_stream(name, ObjectType.TABLE, reader, options)
             return
-        values = _as_values(obj)
-        if values is not None:
-            batch = tensor_batch(values, obj.shape)
-            reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
-            self._put_stream(name, ObjectType.TENSOR, reader, options)
-            return
-        parts: Any = [b""]
-        try:
-            keep = parts.append
-            parts[0] = pickle.dumps(obj, protocol=5, buffer_callback=lambda b: keep(b.raw()))
-        except BufferError:  # an out-of-band buffer that does not lie in one piece
-            parts = [pickle.dumps(obj, protocol=5)]
-        self._put_parts(name, ObjectType.PICKLE, parts, options)
+        self._put_parts(name, ObjectType.PICKLE, dump_parts(obj), options)
+
+    def put_tensor(
+        self,
+        name: str,
+        tensor: Any,
+        *,
+        replace: bool = False,
+        pin: bool = False,
+        ttl: Optional[float] = None,
+    ) -> Any:
+        """Puts a tensor, and gives the shared one: numpy's read-only, torch's as :meth:`get` does.
+
+        :param tensor: an array of numpy or torch (its elements; not its gradient), or anything
+            that numpy makes an array of
+        """
+        dense = as_dense(tensor, insist=True)
+        if not self._put_dense(name, dense, _options(replace, pin, ttl)):
+            import numpy as np
+
+            self.put(name, np.asarray(tensor), replace=replace, pin=pin, ttl=ttl)
+        return self.get(name)
+
+    def _put_dense(self, name: str, dense: Optional[Dense], options: dict[str, int]) -> bool:
+        if dense is None:
+            return False
+        import numpy as np
+
+        array = dense.array
+        if array.nbytes > _INLINE_LIMIT and array.flags.c_contiguous:
+            flat = array.reshape(-1).view(np.uint8)
+            metadata = tensor_metadata(dense.type, array.shape)
+            copied = Copied.of_body(metadata, [flat, bytes(-flat.size % 8)])
+            if self._put_copied(name, ObjectType.TENSOR, copied, options):
+                return True
+        with self._tensor(name, dense.type, array.shape, array.dtype, options) as target:
+            np.copyto(target, array)
+        return True
 
     def _put_parts(
         self, name: str, kind: ObjectType, parts: Sequence[Any], options: dict[str, int]
@@ -123,9 +189,12 @@ class Store:
                 data += bytes(view)
             self._send_put(name, kind, entries, data, options)
             return
+        if self._put_copied(name, kind, Copied.of_parts(views), options):
+            return
         descriptor = create_file()
         with contextlib.closing(OwnSegment(descriptor)) as segment:
-            number = self._channel.next_segments(1)[0]
+            channel = self._channel
+            number = channel.next_segments(1)[0]
             entries, at = [], 0
             for view in views:
                 write_all(descriptor, view)
@@ -134,7 +203,22 @@ class Store:
                 write_all(descriptor, bytes(-at % _ALIGNMENT))
                 at += -at % _ALIGNMENT
             segment.freeze()
-            self._send_put(name, kind, entries, b"", options, [(number, segment)])
+            self._send_put(name, kind, entries, b"", options, [(number, segment)], channel)
+
+    def _put_copied(
+        self, name: str, kind: ObjectType, copied: Copied, options: dict[str, int]
+    ) -> bool:
+        """Has the daemon copy from this process's memory; false where it may not."""
+        if copied.length <= _INLINE_LIMIT or not copied.fits:
+            return False
+        entries, data = copied.payload()
+        try:
+            self._send_put(name, kind, entries, data, options)
+        except DissociatedError as e:
+            if e.code is not Code.UNSUPPORTED:
+                raise
+            return False
+        return True
 
     def _put_stream(
         self, name: str, kind: ObjectType, reader: Any, options: dict[str, int]
@@ -146,10 +230,9 @@ class Store:
                 with pa.ipc.new_stream(sink, reader.schema) as writer:
                     for batch in reader:
                         writer.write_batch(batch)
-            metadata, bodies = split_stream(
-                lambda at, length: os.pread(descriptor, length, at)
-            )
-            number = self._channel.next_segments(1)[0]
+            metadata, bodies = split_stream(lambda at, length: os.pread(descriptor, length, at))
+            channel = self._channel
+            number = channel.next_segments(1)[0]
             small = os.fstat(descriptor).st_size <= _INLINE_LIMIT
             data = metadata
             entries = [buffer_entry(INLINE, 0, len(metadata))]
@@ -172,7 +255,7 @@ class Store:
                 self._send_put(name, kind, entries, data, options)
                 return
             segment.freeze()
-            self._send_put(name, kind, entries, data, options, [(number, segment)])
+            self._send_put(name, kind, entries, data, options, [(number, segment)], channel)
 
     def _send_put(
         self,
@@ -182,8 +265,10 @@ class Store:
         data: bytes,
         options: dict[str, int],
         segments: Optional[list[Any]] = None,
+        channel: Optional[StoreChannel] = None,
     ) -> None:
-        self._channel.call(
+        """Sends a put; over the connection whose number the segments have."""
+        (channel or self._channel).call(
             Op.PUT,
             segments,
             name=check_name(name),
@@ -211,33 +296,46 @@ class Store:
         """
         import numpy as np
 
-        check_name(name)
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        kind = _arrow_type(dtype)
+        kind = numpy_type(dtype)
         if kind is None:
             raise DissociatedError(Code.UNSUPPORTED, f"no tensors of that type, dtype={dtype}")
-        count = int(np.prod(shape, dtype=np.int64))
-        length = count * dtype.itemsize
+        with self._tensor(name, kind, shape, dtype, _options(replace, pin, ttl)) as array:
+            yield array
+
+    @contextlib.contextmanager
+    def _tensor(
+        self, name: str, kind: TensorType, shape: Any, dtype: Any, options: dict[str, int]
+    ) -> Iterator[Any]:
+        import numpy as np
+
+        check_name(name)
+        length = math.prod(shape) * dtype.itemsize
         body = max(8, -(-length // 8) * 8)
-        with contextlib.closing(OwnSegment(create_file(), body)) as segment:
-            array = np.frombuffer(segment.view(body), dtype, count).reshape(shape)
+        small = body <= _INLINE_LIMIT
+        with contextlib.ExitStack() as stack:
+            memory: Any = bytearray(body if small else 0)
+            if not small:
+                segment = stack.enter_context(contextlib.closing(OwnSegment(create_file(), body)))
+                memory = segment.view(body)
+            array = np.ndarray(shape, dtype, memory)
             yield array
             array.flags.writeable = False
+            data = tensor_metadata(kind, shape)
+            entries = [buffer_entry(INLINE, 0, len(data))]
+            if small:
+                if length:
+                    entries.append(buffer_entry(INLINE, len(data), body))
+                    data += memory
+                self._send_put(name, ObjectType.TENSOR, entries, data, options)
+                return
             segment.freeze()
-            metadata = tensor_metadata(kind, shape, count)
-            number = self._channel.next_segments(1)[0]
-            entries = [buffer_entry(INLINE, 0, len(metadata))]
-            if length:
-                entries.append(_shared(number, 0, body))
-            self._send_put(
-                name,
-                ObjectType.TENSOR,
-                entries,
-                metadata,
-                _options(replace, pin, ttl),
-                [(number, segment)] if length else [],
-            )
+            channel = self._channel
+            number = channel.next_segments(1)[0]
+            entries.append(_shared(number, 0, body))
+            handed = [(number, segment)]
+            self._send_put(name, ObjectType.TENSOR, entries, data, options, handed, channel)
 
     # ---- get
 
@@ -249,35 +347,54 @@ class Store:
 
         :param timeout: how many seconds to wait for the name; None for ever
         """
-        kind, buffers = self._get(name, timeout)
-        if kind is ObjectType.BYTES:
-            return memoryview(buffers[0] if buffers else b"").cast("B")
-        if kind is ObjectType.TABLE:
-            return read_batches(read_table(buffers))
-        if kind is ObjectType.TENSOR:
-            values, shape = read_tensor(read_table(buffers))
-            array = values.to_numpy(zero_copy_only=True).reshape(shape)
-            array.flags.writeable = False
-            return array
-        if not buffers:
-            raise DissociatedError(Code.DATA_CORRUPT, f"object has no pickle, name={name}")
-        return pickle.loads(buffers[0], buffers=buffers[1:])
+        return self._value(name, timeout, None)
+
+    def get_tensor(
+        self, name: str, *, like: Optional[str] = None, timeout: Optional[float] = 0
+    ) -> Any:
+        """The tensor of that name, numpy's or torch's as it was put.
+
+        A numpy array is read-only. Torch knows no such thing: its tensor is a private view, and
+        what is written to it stays in this process.
+
+        :param like: "numpy" or "torch", whatever it was put as
+        """
+        if like not in (None, "numpy", "torch"):
+            raise DissociatedError(Code.INVALID_ARGUMENT, f"no tensors like that, like={like}")
+        return self._value(name, timeout, like, True)
+
+    def _value(
+        self, name: str, timeout: Optional[float], like: Optional[str], tensor: bool = False
+    ) -> Any:
+        kind, buffers, lease = self._get(name, timeout)
+        if tensor and kind not in (ObjectType.TENSOR, ObjectType.PICKLE):
+            raise DissociatedError(
+                Code.INVALID_ARGUMENT, f"not a tensor, name={name} type={kind.name}"
+            )
+        return read_object(name, kind, buffers, lease, like)
 
     def get_buffers(self, name: str, *, timeout: Optional[float] = 0) -> list[pa.Buffer]:
         """The buffers of an object as they are."""
         return self._get(name, timeout)[1]
 
-    def _get(self, name: str, timeout: Optional[float]) -> tuple[ObjectType, list[pa.Buffer]]:
+    def _get(
+        self, name: str, timeout: Optional[float]
+    ) -> tuple[ObjectType, list[pa.Buffer], Lease]:
         wait = FOR_EVER if timeout is None else max(0, round(timeout * 1000))
-        answer = self._channel.call(Op.GET, name=check_name(name), a=wait)
+        channel = self._channel
+        answer = channel.call(Op.GET, name=check_name(name), a=wait)
         if answer.op is not Op.OBJECT:
             raise violation(f"store message refused: another answer was due, op={answer.op}")
-        lease, places = self._channel.lease(answer)
+        lease, places = channel.lease(answer)
         buffers = [
             pa.foreign_buffer(address, length, base=lease) if length else pa.py_buffer(b"")
             for address, length in places
         ]
-        return ObjectType(answer.type), buffers
+        if answer.type not in ObjectType.__members__.values():
+            raise DissociatedError(
+                Code.UNSUPPORTED, f"object of a type not known, name={name} type={answer.type}"
+            )
+        return ObjectType(answer.type), buffers, lease
 
     # ---- the rest
 
@@ -326,8 +443,15 @@ class Store:
         return self._channel.call(Op.USAGE).usage()
 
     def close(self) -> None:
-        """Ends the connection; what is in use keeps it until it goes. Idempotent."""
-        self._channel.close()
+        """Ends the connection, and the daemon if it is this store's. Idempotent.
+
+        What is in use stays readable.
+        """
+        with self._lock:
+            self._is_closed = True
+        self._connected.close()
+        if self._daemon is not None:
+            self._daemon.close()
 
     def __enter__(self) -> Store:
         return self
@@ -345,30 +469,13 @@ def _options(replace: bool, pin: bool, ttl: Optional[float]) -> dict[str, int]:
     return {"flags": flags, "a": 0 if ttl is None else max(1, round(ttl * 1000))}
 
 
-def _as_reader(obj: Any) -> Optional[pa.RecordBatchReader]:
-    if isinstance(obj, pa.RecordBatchReader):
-        return obj
-    if isinstance(obj, pa.Table):
-        return obj.to_reader()
-    if isinstance(obj, pa.RecordBatch):
-        return pa.RecordBatchReader.from_batches(obj.schema, [obj])
-    return None
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
-def _arrow_type(dtype: Any) -> Optional[pa.DataType]:
-    if dtype.kind in "iuf" and dtype.isnative and dtype.itemsize in (1, 2, 4, 8):
-        return pa.from_numpy_dtype(dtype)
-    return None
+def _after_fork() -> None:
+    """Another thread of the parent's may have held the lock."""
+    for store in list(_stores):
+        store._lock = threading.Lock()
 
 
-def _as_values(obj: Any) -> Optional[pa.Array]:
-    """The elements of a numpy array of numbers, over its memory if it lies in one piece."""
-    if type(obj).__module__ != "numpy" or type(obj).__name__ != "ndarray":
-        return None
-    kind = _arrow_type(obj.dtype)
-    if kind is None or obj.size >= 1 << 31:
-        return None
-    import numpy as np
-
-    flat = np.ascontiguousarray(obj).reshape(-1)
-    return pa.Array.from_buffers(kind, flat.size, [None, pa.py_buffer(flat)])
+os.register_at_fork(after_in_child=_after_fork)

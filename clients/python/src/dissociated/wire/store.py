@@ -19,11 +19,12 @@ MAX_NAME = 1024
 _HEADER = struct.Struct("<BBHIQQQ")
 _BUFFER = struct.Struct("<IIQQ")
 _ROW = struct.Struct("<BBHIQQQQ")
-_USAGE = struct.Struct("<8Q")
-_CLIENT = struct.Struct("<QIIQQ")
+_USAGE = struct.Struct("<13Q")
+_CLIENT = struct.Struct("<QIIQQQQ")
 
-INLINE, SHARED = 0, 1
+INLINE, SHARED, COPIED = 0, 1, 2
 REPLACE, PIN, UNPIN, SET_TTL, GONE = 1, 2, 4, 8, 16
+_PINNED, _SPILLED = 1, 2
 
 
 class Op(enum.IntEnum):
@@ -65,6 +66,7 @@ class ObjectInfo(NamedTuple):
     name: str
     type: ObjectType
     pinned: bool
+    spilled: bool
     user: int
     bytes: int
     leases: int
@@ -105,14 +107,15 @@ class StoreMessage(NamedTuple):
         for _ in range(self.b):
             if len(self.payload) - at < _ROW.size:
                 raise violation("rows refused: one is cut")
-            kind, pinned, length, user, *counts = _ROW.unpack_from(self.payload, at)
+            kind, marks, length, user, *counts = _ROW.unpack_from(self.payload, at)
             at += _ROW.size
             name = self.payload[at : at + length]
             at += length
             if len(name) != length:
                 raise violation("rows refused: a name is cut")
+            pinned, spilled = bool(marks & _PINNED), bool(marks & _SPILLED)
             rows.append(
-                ObjectInfo(name.decode(), ObjectType(kind), bool(pinned), user, *counts)
+                ObjectInfo(name.decode(), ObjectType(kind), pinned, spilled, user, *counts)
             )
         return rows
 
@@ -120,9 +123,12 @@ class StoreMessage(NamedTuple):
         """The numbers of USED."""
         if len(self.payload) != _USAGE.size + self.b * _CLIENT.size:
             raise violation("usage refused: its length")
-        names = "limit reserved used objects bytes leases leased_bytes evicted".split()
-        usage: dict[str, object] = dict(zip(names, _USAGE.unpack_from(self.payload)))
-        fields = "client user process leases leased_bytes".split()
+        names = (
+            "limit reserved used pooled going objects bytes leases leased_bytes evicted "
+            "spilled_objects spilled_bytes leaving_bytes"
+        )
+        usage: dict[str, object] = dict(zip(names.split(), _USAGE.unpack_from(self.payload)))
+        fields = "client user process leases leased_bytes put_bytes spilled_bytes".split()
         usage["clients"] = [
             dict(zip(fields, row)) for row in _CLIENT.iter_unpack(self.payload[_USAGE.size :])
         ]

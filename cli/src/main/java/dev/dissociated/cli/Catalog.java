@@ -108,7 +108,7 @@ final class Catalog implements TicketSource, AutoCloseable {
   }
 
   private Optional<TableSource> object(String name) {
-    return store == null ? Optional.empty() : store.table(name).map(table -> table);
+    return store == null ? Optional.empty() : store.table(name);
   }
 
   @Override
@@ -234,7 +234,10 @@ final class Catalog implements TicketSource, AutoCloseable {
 
   private TableSource knownTable(ObjectInfo object) {
     try {
-      return object == null || !object.type().isTable() ? null : object(object.name()).orElse(null);
+      // A table on the disk is not brought back only to be described.
+      return object == null || !object.type().isTable() || object.spilled()
+          ? null
+          : object(object.name()).orElse(null);
     } catch (DissociatedException e) {
       return null; // what was put as a table is none
     }

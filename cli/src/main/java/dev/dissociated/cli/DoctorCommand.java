@@ -1,6 +1,7 @@
 package dev.dissociated.cli;
 
 import dev.dissociated.protocol.transport.Transport;
+import dev.dissociated.shm.HostMemory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -88,11 +89,12 @@ final class DoctorCommand implements Callable<Integer> {
             + " total, "
             + Bytes.human(info.getOrDefault("MemAvailable", 0L) << 10)
             + " available");
-    long limit = ProcFiles.cgroupLimit();
+    long limit = HostMemory.groupLimit();
+    boolean none = limit == Long.MAX_VALUE;
     add(
         "cgroup limit",
-        limit < 0 ? Verdict.OK : Verdict.NOTE,
-        limit < 0 ? "none" : Bytes.human(limit) + ": shared pages count");
+        none ? Verdict.OK : Verdict.NOTE,
+        none ? "none" : Bytes.human(limit) + ": shared pages count");
   }
 
   private void limits() {

@@ -82,6 +82,19 @@ final class GetCommand implements Callable<Integer> {
   @Option(names = "--metadata", description = "How metadata is to come: ${COMPLETION-CANDIDATES}.")
   private MetadataMode metadata;
 
+  /** Before the transport is loaded: it reads the property once. */
+  @Option(
+      names = "--ucx-remote-reads",
+      description = {
+        "Read bodies out of the memory of a UCX server that lets clients do so.",
+        "Such a server may write to this process as well: only among peers that trust each other."
+      })
+  void readRemotely(boolean on) {
+    if (on) {
+      System.setProperty("dissociated.ucx.remote-reads", "true");
+    }
+  }
+
   @Option(
       names = "--wait",
       paramLabel = "SECONDS",

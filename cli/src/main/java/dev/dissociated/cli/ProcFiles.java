@@ -11,7 +11,6 @@ import java.util.regex.Pattern;
 
 /** What Linux says about this machine; nothing at all on other systems. */
 final class ProcFiles {
-  private static final long UNKNOWN_MEMORY = 2L << 30;
   private static final Pattern KEY_VALUE = Pattern.compile("^([^:]+):\\s+(\\d+)");
 
   private ProcFiles() {}
@@ -45,30 +44,6 @@ final class ProcFiles {
       // not Linux
     }
     return values;
-  }
-
-  /** The limit of this process's cgroup in bytes, or -1 when there is none. */
-  static long cgroupLimit() {
-    String limit =
-        firstLine(
-            "/sys/fs/cgroup" + cgroupPath() + "/memory.max",
-            "/sys/fs/cgroup/memory.max",
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    // Version 1 says "none" by a number near 2^63.
-    return limit.matches("\\d{1,15}") ? Long.parseLong(limit) : -1;
-  }
-
-  private static String cgroupPath() {
-    String line = firstLine("/proc/self/cgroup");
-    return line.startsWith("0::") && line.length() > 4 ? line.substring(3) : "";
-  }
-
-  /** Memory that this process may use at most: the machine's or the cgroup's. */
-  static long usableMemory() {
-    Long total = memoryInfo().get("MemTotal");
-    long machine = total == null ? UNKNOWN_MEMORY : total << 10;
-    long cgroup = cgroupLimit();
-    return cgroup < 0 ? machine : Math.min(machine, cgroup);
   }
 
   /** A limit of this process as {@code soft (hard N)}. */

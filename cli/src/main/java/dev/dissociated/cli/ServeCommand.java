@@ -11,11 +11,14 @@ import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.stream.StreamLimits;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
+import dev.dissociated.shm.HostMemory;
 import dev.dissociated.store.Store;
 import dev.dissociated.store.StoreOptions;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.net.URI;
 import java.net.URISyntaxException;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -44,11 +47,20 @@ final class ServeCommand implements Callable<Integer> {
   private static final String SHM = "shm";
   private static final String UCX = "ucx";
   private static final String CUDA = "cuda";
+  private static final String NONE = "none";
   private static final int STOP_SECONDS = 10;
+
+  /** What this process needs beside its heap: code, threads, buffers of sockets. */
+  private static final long OWN_MEMORY = 128L << 20;
+
+  private static final long LEAST_MEMORY = 16L << 20;
 
   @Spec private CommandSpec spec;
 
-  @Option(names = "--flight", paramLabel = "URI", description = "Where Flight listens.")
+  @Option(
+      names = "--flight",
+      paramLabel = "URI",
+      description = "Where Flight listens; none for not at all.")
   private String flight = "grpc://127.0.0.1:0";
 
   @Option(names = "--socket", paramLabel = "PATH", description = "Where shared memory listens.")
@@ -90,8 +102,17 @@ final class ServeCommand implements Callable<Integer> {
       names = "--memory",
       converter = Bytes.class,
       description =
-          "Most memory to show to clients, for example 4g. Half of the machine's by default.")
+          "Most memory to show to clients, for example 4g. By default half of what the machine has "
+              + "or the control group allows.")
   private Long memory;
+
+  @Option(
+      names = "--ready",
+      converter = Bytes.class,
+      paramLabel = "BYTES",
+      description =
+          "Memory to hold ready in one piece, so that putting a large object need not make any.")
+  private Long ready;
 
   @Option(
       names = "--lease-limit",
@@ -124,8 +145,20 @@ final class ServeCommand implements Callable<Integer> {
           "What happens to objects that nobody holds when room is needed: ${COMPLETION-CANDIDATES}.")
   private StoreOptions.Evict evict = StoreOptions.Evict.LRU;
 
+  @Option(
+      names = "--spill",
+      paramLabel = "DIR",
+      description =
+          "Where objects that nobody holds go when room is needed, to come back when asked for.")
+  private Path spill;
+
   @Option(names = "--read-only", description = "Take no data from clients.")
   private boolean readOnly;
+
+  @Option(
+      names = "--exit-with-stdin",
+      description = "Stop when standard input ends, as it does when whoever started this ends.")
+  private boolean exitWithStdin;
 
   @Parameters(paramLabel = "NAME=FILE", arity = "0..*", description = "What to serve; - is stdin.")
   private List<String> served = List.of();
@@ -169,9 +202,25 @@ final class ServeCommand implements Callable<Integer> {
         FlightServer server = start(producer, allocator)) {
       System.out.println(Json.line(listening(producer, server)));
       System.out.flush();
+      if (exitWithStdin) {
+        Thread watch = new Thread(() -> awaitEndOfInput(stop), "dissociated-stdin");
+        watch.setDaemon(true);
+        watch.start();
+      }
       stop.await();
-      server.shutdown();
+      if (server != null) {
+        server.shutdown();
+      }
     }
+  }
+
+  private static void awaitEndOfInput(CountDownLatch stop) {
+    try {
+      System.in.transferTo(OutputStream.nullOutputStream());
+    } catch (IOException e) {
+      // it cannot be read any more, which is an end as well
+    }
+    stop.countDown();
   }
 
   private DissociatedProducer producer(Catalog catalog, BufferAllocator allocator) {
@@ -201,7 +250,7 @@ final class ServeCommand implements Callable<Integer> {
   /** The only transport must be there; where there are others, one that is not is told of. */
   private void offer(ProducerBuilder builder) {
     Set<String> offered = new LinkedHashSet<>(transports);
-    offered.remove("none");
+    offered.remove(NONE);
     if (!ucx.isEmpty()) {
       offered.add(UCX);
     }
@@ -248,7 +297,7 @@ final class ServeCommand implements Callable<Integer> {
       if (listener.location().scheme().equals(SHM)) {
         StoreOptions options =
             StoreOptions.DEFAULT.evict(evict).readOnly(readOnly).taken(catalog::hasFile);
-        catalog.store(Store.on(listener, options));
+        catalog.store(Store.on(listener, spill == null ? options : options.spill(spill)));
         return;
       }
     }
@@ -260,7 +309,11 @@ final class ServeCommand implements Callable<Integer> {
     return (List<Map<String, Object>>) Json.parse(producer.statJson()).get("streams");
   }
 
+  /** The Flight server; null when there is to be none. */
   private FlightServer start(DissociatedProducer producer, BufferAllocator allocator) {
+    if (flight.equals(NONE)) {
+      return null;
+    }
     try {
       Location location = new Location(flight.replaceFirst("^grpc:", "grpc+tcp:"));
       return FlightServer.builder(allocator, location, producer).build().start();
@@ -276,8 +329,8 @@ final class ServeCommand implements Callable<Integer> {
     Map<String, Object> event = Json.object();
     event.put("event", "listening");
     event.put("pid", ProcessHandle.current().pid());
-    URI uri = server.getLocation().getUri();
-    event.put("flight", "grpc://" + uri.getHost() + ":" + server.getPort());
+    URI uri = server == null ? null : server.getLocation().getUri();
+    event.put("flight", uri == null ? null : "grpc://" + uri.getHost() + ":" + server.getPort());
     List<DissociatedUri> locations = producer.locations();
     event.put(
         "socket",
@@ -343,8 +396,16 @@ final class ServeCommand implements Callable<Integer> {
     return new ListenOptions("", shared.memoryLimit(), properties);
   }
 
+  /**
+   * Half of what this process may have, unless its own heap needs more of a small group's limit.
+   */
   private long memoryLimit() {
-    return memory == null ? ProcFiles.usableMemory() / 2 : memory;
+    if (memory != null) {
+      return memory;
+    }
+    long usable = HostMemory.usable();
+    long beside = usable - Runtime.getRuntime().maxMemory() - OWN_MEMORY;
+    return Math.max(LEAST_MEMORY, Math.min(usable / 2, beside));
   }
 
   private ListenOptions shmOptions() {
@@ -354,6 +415,9 @@ final class ServeCommand implements Callable<Integer> {
     }
     if (socketGroup != null) {
       properties.put("socket-group", socketGroup);
+    }
+    if (ready != null) {
+      properties.put("ready", Long.toString(ready));
     }
     if (!allowUids.isEmpty()) {
       properties.put("allow-uid", String.join(",", allowUids));

@@ -82,6 +82,7 @@ final class StatCommand implements Callable<Integer> {
       row.put("user", Integer.toUnsignedLong(info.user()));
       row.put("leases", info.leases());
       row.put("pinned", info.pinned());
+      row.put("spilled", info.spilled());
       row.put("age_ms", info.ageMillis());
       row.put("ttl_ms", info.ttlMillis());
       return row;
@@ -103,11 +104,16 @@ final class StatCommand implements Callable<Integer> {
     row.put("limit", usage.limit());
     row.put("reserved", usage.reserved());
     row.put("used", usage.used());
+    row.put("pooled", usage.pooled());
+    row.put("going", usage.going());
     row.put("objects", usage.objects());
     row.put("bytes", usage.bytes());
     row.put("leases", usage.leases());
     row.put("leased_bytes", usage.leasedBytes());
     row.put("evicted", usage.evicted());
+    row.put("spilled_objects", usage.spilledObjects());
+    row.put("spilled_bytes", usage.spilledBytes());
+    row.put("leaving_bytes", usage.leavingBytes());
     List<Map<String, Object>> clients = new ArrayList<>();
     for (StoreUsage.Client client : usage.clients()) {
       Map<String, Object> each = Json.object();
@@ -116,6 +122,8 @@ final class StatCommand implements Callable<Integer> {
       each.put("process", client.process());
       each.put("leases", client.leases());
       each.put("leased_bytes", client.bytes());
+      each.put("put_bytes", client.putBytes());
+      each.put("spilled_bytes", client.spilledBytes());
       clients.add(each);
     }
     // The last one is this command.
@@ -186,23 +194,38 @@ final class StatCommand implements Callable<Integer> {
 
   @SuppressWarnings("unchecked")
   private static void printStore(Map<String, Object> store) {
-    Table table = new Table("STORE CLIENT", "USER", "PROCESS", "LEASES", "LEASED BYTES");
+    Table table =
+        new Table(
+            "STORE CLIENT",
+            "USER",
+            "PROCESS",
+            "LEASES",
+            "LEASED BYTES",
+            "PUT BYTES",
+            "SPILLED BYTES");
     for (Map<String, Object> row : (List<Map<String, Object>>) store.get("clients")) {
       table.row(
           row.get("client"),
           row.get("user"),
-          row.get("process"),
+          // Of a process that the daemon does not see, the kernel tells no number.
+          row.get("process").equals(0) ? "-" : row.get("process"),
           row.get("leases"),
-          row.get("leased_bytes"));
+          row.get("leased_bytes"),
+          row.get("put_bytes"),
+          row.get("spilled_bytes"));
     }
     System.out.println(table);
     System.out.printf(
-        "store: %s objects of %s, %s used, %s reserved, %s at most, %s evicted%n",
+        "store: %s objects of %s, %s used, %s pooled, %s reserved, %s at most, %s evicted,"
+            + " %s of %s spilled%n",
         store.get("objects"),
         Bytes.human((Long) store.get("bytes")),
         Bytes.human((Long) store.get("used")),
+        Bytes.human((Long) store.get("pooled")),
         Bytes.human((Long) store.get("reserved")),
         Bytes.human((Long) store.get("limit")),
-        store.get("evicted"));
+        store.get("evicted"),
+        store.get("spilled_objects"),
+        Bytes.human((Long) store.get("spilled_bytes")));
   }
 }

@@ -14,17 +14,20 @@ import java.nio.ByteBuffer;
  *  +----------+-------+--------------+-------------+
  * </pre>
  *
- * @param address inline: offset in the inline bytes; shared: segment id and offset
+ * @param address inline: offset in the inline bytes; shared: segment id and offset; copied: offset
+ *     of the list of pieces in the inline bytes
  */
 record BufferRef(Kind kind, long address, long length) {
   static final int LENGTH = 24;
   private static final int OFFSET_BITS = 40;
   private static final long MOST_BYTES = 1L << OFFSET_BITS;
 
-  /** Where a buffer can lie. From 2 on, the numbers are kept for memory of devices. */
+  /** Where a buffer can lie. From 3 on, the numbers are kept for memory of devices. */
   enum Kind {
     INLINE,
-    SHARED
+    SHARED,
+    /** In pieces in the client's own memory, from where the daemon copies it. */
+    COPIED
   }
 
   static BufferRef inline(long offset, long length) {
@@ -36,12 +39,17 @@ record BufferRef(Kind kind, long address, long length) {
     return new BufferRef(Kind.SHARED, (long) segment << OFFSET_BITS | offset, length);
   }
 
+  /** A buffer in pieces, listed at an offset of the inline bytes. */
+  static BufferRef copied(long listOffset, long length) {
+    return new BufferRef(Kind.COPIED, listOffset, length);
+  }
+
   int segment() {
     return (int) (address >>> OFFSET_BITS);
   }
 
   long offset() {
-    return kind == Kind.INLINE ? address : address & MOST_BYTES - 1;
+    return kind != Kind.SHARED ? address : address & MOST_BYTES - 1;
   }
 
   void write(ByteBuffer out) {

@@ -25,7 +25,7 @@ final class Catalogue {
     /** The name leads to it no longer; replaced when it leads to another one at once. */
     void unlisted(StoredObject object, boolean replaced);
 
-    /** Nobody needs it: its memory has been given back. */
+    /** Nobody needs it: what it takes is to be given back. */
     void gone(StoredObject object);
   }
 
@@ -76,6 +76,7 @@ final class Catalogue {
     requireFree(object.name, replace, object.user);
     StoredObject old = names.put(object.name, object);
     listedBytes += object.bytes;
+    object.account.bytes += object.bytes;
     if (object.mortal) {
       mortals.add(object);
     }
@@ -199,8 +200,19 @@ final class Catalogue {
 
   private void end(StoredObject object) {
     object.state = StoredObject.State.GONE;
-    object.free();
-    watcher.gone(object);
+    object.account.bytes -= object.bytes;
+    if (object.isSettled()) {
+      watcher.gone(object);
+    }
+  }
+
+  /** An object lies where it is to lie, and can be used, or given up. */
+  void settled(StoredObject object) {
+    switch (object.state) {
+      case LISTED -> enterIdle(object);
+      case HELD -> {}
+      case GONE -> watcher.gone(object);
+    }
   }
 
   /** Takes away the names whose time is over. */
@@ -212,12 +224,26 @@ final class Catalogue {
     }
   }
 
+  /** The object that nobody holds or has pinned and whose last use is longest ago, or null. */
+  private StoredObject oldest() {
+    return idle.isEmpty() ? null : idle.iterator().next();
+  }
+
+  /** As {@link #oldest}; it is to be moved away, and not to be found here again until then. */
+  StoredObject takeOldest() {
+    StoredObject oldest = oldest();
+    if (oldest != null) {
+      leaveIdle(oldest);
+    }
+    return oldest;
+  }
+
   /** Evicts the object whose last use is longest ago; null when there is none to evict. */
   StoredObject evictOldest() {
-    if (idle.isEmpty()) {
+    StoredObject oldest = oldest();
+    if (oldest == null) {
       return null;
     }
-    StoredObject oldest = idle.iterator().next();
     names.remove(oldest.name);
     evicted++;
     unlist(oldest, false);
@@ -234,16 +260,17 @@ final class Catalogue {
 
   private void enterIdle(StoredObject object) {
     if (object.state == StoredObject.State.LISTED
+        && object.residence() == StoredObject.Residence.MEMORY
         && object.leases == 0
         && !object.pinned
         && idle.add(object)) {
-      idleCharge += object.charge;
+      idleCharge += object.charge();
     }
   }
 
   private void leaveIdle(StoredObject object) {
     if (idle.remove(object)) {
-      idleCharge -= object.charge;
+      idleCharge -= object.charge();
     }
   }
 

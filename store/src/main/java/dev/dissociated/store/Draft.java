@@ -4,10 +4,12 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.shm.GuestListener;
 import dev.dissociated.shm.HandedSegment;
+import dev.dissociated.shm.PeerMemory;
 import dev.dissociated.shm.SharedSegment;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.arrow.memory.ArrowBuf;
@@ -17,7 +19,6 @@ import org.apache.arrow.memory.ArrowBuf;
  * store's. Closing it gives back whatever has not become an object. Guarded by the store's lock.
  */
 final class Draft implements AutoCloseable {
-  private static final int BLOCK_ALIGNMENT = 64;
   private static final int BUFFER_ALIGNMENT = 8;
 
   private final StoreMessage put;
@@ -25,8 +26,11 @@ final class Draft implements AutoCloseable {
   private final ByteBuffer inline;
   private final Map<Integer, HandedSegment> handed = new HashMap<>();
   private final Map<Integer, SharedSegment> adopted = new HashMap<>();
+  private final Map<BufferRef, Pieces> copied = new IdentityHashMap<>();
   private final long blockLength;
   private ArrowBuf block;
+  private PeerMemory client;
+  private boolean filled;
 
   /**
    * Takes from {@code waiting} the segments that the message names, whatever happens.
@@ -50,6 +54,11 @@ final class Draft implements AutoCloseable {
     this.blockLength = blockLength();
     boolean done = false;
     try {
+      for (BufferRef ref : refs) {
+        if (ref.kind() == BufferRef.Kind.COPIED && ref.length() > 0) {
+          copied.put(ref, Pieces.read(inline, ref));
+        }
+      }
       check();
       done = true;
     } finally {
@@ -66,7 +75,7 @@ final class Draft implements AutoCloseable {
   private void check() {
     for (int i = 0; i < refs.size(); i++) {
       BufferRef ref = refs.get(i);
-      if (ref.kind() == BufferRef.Kind.INLINE || ref.length() == 0) {
+      if (ref.kind() != BufferRef.Kind.SHARED || ref.length() == 0) {
         continue;
       }
       HandedSegment segment = handed.get(ref.segment());
@@ -97,15 +106,11 @@ final class Draft implements AutoCloseable {
   private long blockLength() {
     long length = 0;
     for (BufferRef ref : refs) {
-      if (ref.kind() == BufferRef.Kind.INLINE) {
-        length += aligned(ref.length());
+      if (ref.kind() != BufferRef.Kind.SHARED) {
+        length += ObjectMemory.aligned(ref.length());
       }
     }
     return length;
-  }
-
-  private static long aligned(long length) {
-    return (length + BLOCK_ALIGNMENT - 1) / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT;
   }
 
   /**
@@ -120,6 +125,41 @@ final class Draft implements AutoCloseable {
     }
     return needs;
   }
+
+  // ---- what lies in the client's memory
+
+  /** Whether something of it lies in the client's memory, and has not been copied. */
+  boolean mustFill() {
+    return !copied.isEmpty() && !filled;
+  }
+
+  /** Where to copy from; closed with this. */
+  void from(PeerMemory memory) {
+    client = memory;
+  }
+
+  /**
+   * Copies what lies in the client's memory, if there is room for it. Takes long, so not with the
+   * lock: the draft is this thread's meanwhile.
+   */
+  void fill(GuestListener memory, Copier copier) {
+    if (block == null) {
+      block = memory.allocatePublic(blockLength);
+    }
+    if (block == null) {
+      return;
+    }
+    long at = 0;
+    for (BufferRef ref : refs) {
+      if (copied.containsKey(ref)) {
+        copier.copy(client, copied.get(ref), block.memoryAddress() + at);
+      }
+      at += ref.kind() == BufferRef.Kind.SHARED ? 0 : ObjectMemory.aligned(ref.length());
+    }
+    filled = true;
+  }
+
+  // ---- into the store
 
   /** Takes in what is not in yet; false when there was too little room. */
   boolean takeIn(GuestListener memory) {
@@ -140,23 +180,30 @@ final class Draft implements AutoCloseable {
   }
 
   /** The object, which owns the memory from here on. */
-  StoredObject finish(int user) {
-    List<StoredObject.Part> parts = new ArrayList<>(refs.size());
+  StoredObject finish(int user, Account account) {
+    List<ObjectMemory.Part> parts = new ArrayList<>(refs.size());
     long at = 0;
     for (BufferRef ref : refs) {
       if (ref.length() == 0) {
-        parts.add(new StoredObject.Part(null, 0, 0));
+        parts.add(new ObjectMemory.Part(null, 0, 0));
       } else if (ref.kind() == BufferRef.Kind.SHARED) {
         SharedSegment segment = adopted.get(ref.segment());
-        parts.add(new StoredObject.Part(segment, ref.offset(), ref.length()));
+        parts.add(new ObjectMemory.Part(segment, ref.offset(), ref.length()));
       } else {
-        block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
-        parts.add(new StoredObject.Part(null, at, ref.length()));
-        at += aligned(ref.length());
+        if (ref.kind() == BufferRef.Kind.INLINE) {
+          block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
+        }
+        parts.add(new ObjectMemory.Part(null, at, ref.length()));
+        at += ObjectMemory.aligned(ref.length());
       }
     }
     StoredObject object =
-        new StoredObject(name(), put.type(), user, parts, new ArrayList<>(adopted.values()), block);
+        new StoredObject(
+            name(),
+            put.type(),
+            user,
+            account,
+            new ObjectMemory(parts, List.copyOf(adopted.values()), block));
     object.pinned = put.has(Op.Flags.PIN);
     object.liveFor(put.a(), System.nanoTime());
     adopted.clear();
@@ -173,6 +220,9 @@ final class Draft implements AutoCloseable {
     if (block != null) {
       block.close();
       block = null;
+    }
+    if (client != null) {
+      client.close();
     }
   }
 }

@@ -3,6 +3,7 @@ package dev.dissociated.store;
 /**
  * What the store knows of an object with a name.
  *
+ * @param spilled whether it is on the disk and not in memory
  * @param user the user id of who put it
  * @param bytes of all its buffers
  * @param leases how many are held on it
@@ -13,6 +14,7 @@ public record ObjectInfo(
     String name,
     ObjectType type,
     boolean pinned,
+    boolean spilled,
     int user,
     long bytes,
     long leases,

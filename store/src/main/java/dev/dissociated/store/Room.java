@@ -6,115 +6,170 @@ import dev.dissociated.protocol.transport.MemoryUsage;
 import dev.dissociated.shm.GuestListener;
 import java.util.ArrayDeque;
 import java.util.Deque;
-import java.util.Iterator;
 import java.util.concurrent.TimeUnit;
 import java.util.function.LongSupplier;
 
 /**
- * Finds room for objects on their way in: takes them in, evicts for them, or lets them wait until
- * clients have given back what was evicted. Guarded by the store's lock; on the listener's thread.
+ * Finds room for objects on their way into memory: lets them in, displaces others for them, or lets
+ * them wait, in order, until what was displaced has gone. Guarded by the store's lock.
  */
 final class Room {
-  /** How long a put waits for clients to unmap what was evicted. */
+  /** How long a claim waits for clients to unmap what was displaced. */
   private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(5);
 
-  private static final int MOST_OBJECTS = 1 << 20;
+  /** Something that needs memory. */
+  interface Claim {
+    /** What it is, for people: {@code object not put}. */
+    String what();
 
-  /** A put that waits. */
-  private record Parked(Session session, long request, Draft draft, long deadline) {}
+    /** Throws when it is not possible any more. */
+    void check();
 
-  private enum Outcome {
-    IN,
-    WAIT
+    /** What the kernel will count for it. */
+    long needs();
+
+    /** Takes what it has not taken yet; false when there was too little. */
+    boolean takeIn(GuestListener memory);
+
+    /** It has all it needs. */
+    void done();
+
+    /** It does not come to anything. */
+    void failed(DissociatedException why);
+
+    /** Whether nobody wants it any more. */
+    boolean isOver();
+
+    /** Gives back what it has taken, unless it is done. */
+    void close();
   }
 
+  /** How objects make room for others. */
+  interface Displacement {
+    /** Moves the object away whose last use is longest ago, now or soon; false for none. */
+    boolean displaceOldest();
+
+    /** Bytes of what is being moved away. */
+    long leaving();
+
+    /** What moving everything away that can be would bring. */
+    long most();
+
+    /** What went wrong with that since last asked; null for nothing. */
+    DissociatedException takeFailure();
+  }
+
+  private record Parked(Claim claim, long deadline) {}
+
   private final GuestListener memory;
-  private final Catalogue catalogue;
-  private final boolean evicts;
+  private final Displacement displacement;
+  private final LongSupplier leasedBytes;
   private final LongSupplier holders;
   private final Deque<Parked> parked = new ArrayDeque<>();
+  private boolean retrying;
 
   /** Given back by the store, but not yet by all clients. */
   private long returning;
 
   /**
+   * @param leasedBytes what clients hold
    * @param holders how many clients hold leases
    */
-  Room(GuestListener memory, Catalogue catalogue, boolean evicts, LongSupplier holders) {
+  Room(
+      GuestListener memory,
+      Displacement displacement,
+      LongSupplier leasedBytes,
+      LongSupplier holders) {
     this.memory = memory;
-    this.catalogue = catalogue;
-    this.evicts = evicts;
+    this.displacement = displacement;
+    this.leasedBytes = leasedBytes;
     this.holders = holders;
   }
 
-  /** Puts now, or later, and says so to the session; takes ownership of the draft. */
-  void put(Session session, long request, Draft draft) {
-    boolean kept = false;
+  /** Lets it in now, or later; takes ownership. */
+  void enter(Claim claim) {
+    if (!parked.isEmpty() || !settle(claim, false)) {
+      parked.add(new Parked(claim, System.nanoTime() + PATIENCE_NANOS));
+    }
+  }
+
+  /** Whether the claim has come to its end; otherwise it waits. */
+  private boolean settle(Claim claim, boolean late) {
+    boolean waits = false;
     try {
-      if (!parked.isEmpty() || settle(session, request, draft) == Outcome.WAIT) {
-        parked.add(new Parked(session, request, draft, System.nanoTime() + PATIENCE_NANOS));
-        kept = true;
+      claim.check();
+      requirePossible(claim.needs(), claim.what());
+      waits = !claim.takeIn(memory) && !makeRoom(claim, late);
+      if (!waits) {
+        claim.done();
       }
+    } catch (DissociatedException e) {
+      claim.failed(e);
     } finally {
-      if (!kept) {
-        draft.close();
+      if (!waits) {
+        claim.close();
       }
     }
+    return !waits;
   }
 
-  private Outcome settle(Session session, long request, Draft draft) {
-    if (catalogue.size() >= MOST_OBJECTS && !evictOne()) {
-      throw new DissociatedException(
-          Code.RESOURCE_EXHAUSTED, "object not put: too many objects, limit=" + MOST_OBJECTS);
-    }
-    requirePossible(draft);
-    while (!draft.takeIn(memory)) {
-      if (!evictOne()) {
-        if (returning > 0) {
-          return Outcome.WAIT;
+  /** True when the claim is in, false when enough is on its way. */
+  private boolean makeRoom(Claim claim, boolean late) {
+    do {
+      MemoryUsage usage = memory.memoryUsage();
+      long missing = Math.max(1, claim.needs() - (usage.limit() - usage.reserved()));
+      long sure = displacement.leaving() + memory.freeing();
+      long coming = sure + (late ? 0 : returning);
+      if (coming >= missing) {
+        return false;
+      }
+      DissociatedException failure = displacement.takeFailure();
+      if (failure != null || !displacement.displaceOldest()) {
+        if (failure == null && coming > 0) {
+          return false;
         }
-        throw noRoom(draft);
+        throw noRoom(claim.needs(), claim.what(), failure);
       }
-    }
-    catalogue.add(draft.finish(session.user()), draft.replaces());
-    session.say(Session.done(request));
-    return Outcome.IN;
+    } while (!claim.takeIn(memory));
+    return true;
   }
 
-  private boolean evictOne() {
-    return evicts && catalogue.evictOldest() != null;
-  }
-
-  /** Evicts nothing where even everything would not be enough. */
-  private void requirePossible(Draft draft) {
+  /** Displaces nothing where even everything would not be enough. */
+  void requirePossible(long needs, String what) {
     MemoryUsage usage = memory.memoryUsage();
-    long idle = evicts ? catalogue.idleCharge() : 0;
-    if (draft.needs() > usage.limit() - usage.used() + idle) {
-      throw noRoom(draft);
+    long most = displacement.most() + displacement.leaving();
+    if (needs > usage.limit() - usage.used() + most) {
+      throw noRoom(needs, what, null);
     }
   }
 
-  private DissociatedException noRoom(Draft draft) {
+  private DissociatedException noRoom(long needs, String what, DissociatedException cause) {
     MemoryUsage usage = memory.memoryUsage();
     return new DissociatedException(
         Code.RESOURCE_EXHAUSTED,
-        "object not put: no room, needs="
-            + draft.needs()
+        what
+            + ": no room, needs="
+            + needs
             + " free="
             + Math.max(0, usage.limit() - usage.reserved())
             + " limit="
             + usage.limit()
             + " leased="
-            + catalogue.leasedBytes()
+            + leasedBytes.getAsLong()
             + " clients="
             + holders.getAsLong()
-            + " name="
-            + draft.name());
+            + (cause == null ? "" : ", and the spill disk takes nothing: " + cause.getMessage()),
+        cause);
   }
 
   /** So much is counted until clients have unmapped it. */
   void returning(long bytes) {
     returning += bytes;
+  }
+
+  /** Bytes given back by the store, but not yet by all clients. */
+  long returning() {
+    return returning;
   }
 
   /** So much of it has come back, or is lost to whoever keeps it. */
@@ -124,37 +179,42 @@ final class Room {
 
   /** Tries again, in order, what waits; gives up what has waited too long. */
   void retry(long now) {
-    while (!parked.isEmpty()) {
-      Parked first = parked.peek();
-      boolean late = now - first.deadline() >= 0;
-      try {
-        if (!first.session().isOver()) {
-          // The name may have been taken meanwhile.
-          catalogue.requireFree(
-              first.draft().name(), first.draft().replaces(), first.session().user());
-          if (settle(first.session(), first.request(), first.draft()) == Outcome.WAIT) {
-            if (!late) {
-              return;
-            }
-            throw noRoom(first.draft());
-          }
+    if (retrying) {
+      return; // what a claim brings about as it is settled
+    }
+    retrying = true;
+    try {
+      while (!parked.isEmpty()) {
+        Parked first = parked.peek();
+        if (first.claim().isOver()) {
+          first.claim().close();
+        } else if (!settle(first.claim(), now - first.deadline() >= 0)) {
+          return;
         }
-      } catch (DissociatedException e) {
-        first.session().say(StoreMessage.failed(first.request(), e));
+        parked.remove();
       }
-      parked.remove();
-      first.draft().close();
+    } finally {
+      retrying = false;
     }
   }
 
-  /** The client has gone: what it wanted to put goes with it. */
-  void forget(Session session) {
-    for (Iterator<Parked> all = parked.iterator(); all.hasNext(); ) {
-      Parked next = all.next();
-      if (next.session() == session) {
-        all.remove();
-        next.draft().close();
-      }
+  /** Drops what nobody wants any more. */
+  void forgetOver() {
+    parked.removeIf(
+        waiting -> {
+          boolean over = waiting.claim().isOver();
+          if (over) {
+            waiting.claim().close();
+          }
+          return over;
+        });
+  }
+
+  /** Gives up whatever waits. */
+  void close(DissociatedException why) {
+    for (Parked waiting = parked.poll(); waiting != null; waiting = parked.poll()) {
+      waiting.claim().failed(why);
+      waiting.claim().close();
     }
   }
 }

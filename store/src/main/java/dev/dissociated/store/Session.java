@@ -35,6 +35,35 @@ final class Session implements GuestHandler {
   /** Something to be said: a message, or an object whose segments may have to be shown first. */
   private record Outgoing(StoreMessage message, StoredObject object, long lease) {}
 
+  /** A get whose object is on its way back into memory; it has a lease that has no number yet. */
+  private final class Returning implements StoredObject.Reader {
+    private final StoredObject object;
+    private final long request;
+
+    Returning(StoredObject object, long request) {
+      this.object = object;
+      this.request = request;
+    }
+
+    @Override
+    public void ready() {
+      returning.remove(this);
+      hand(object, request);
+    }
+
+    @Override
+    public void failed(DissociatedException why) {
+      returning.remove(this);
+      store.catalogue().release(object);
+      say(StoreMessage.failed(request, why));
+    }
+
+    void cancel() {
+      object.forget(this);
+      store.catalogue().release(object);
+    }
+  }
+
   final long number;
   private final Store store;
   private final GuestEnd end;
@@ -46,6 +75,8 @@ final class Session implements GuestHandler {
   private final List<Waiter> waiters = new ArrayList<>();
   private final Map<Long, String> subscriptions = new HashMap<>();
   private final Deque<Outgoing> outgoing = new ArrayDeque<>();
+  private final Set<Returning> returning = new HashSet<>();
+  private final Account account = new Account();
   private long lastLease;
   private boolean opened;
   private boolean over;
@@ -161,6 +192,9 @@ final class Session implements GuestHandler {
     try {
       store.requireWritable();
       store.requireFree(draft.name(), draft.replaces(), user());
+      if (draft.mustFill()) {
+        draft.from(end.peerMemory());
+      }
       return draft;
     } catch (DissociatedException e) {
       draft.close();
@@ -243,6 +277,8 @@ final class Session implements GuestHandler {
       waiters.forEach(store::forget);
       handed.values().forEach(HandedSegment::close);
       handed.clear();
+      returning.forEach(Returning::cancel);
+      returning.clear();
       store.leave(this);
       leases.values().forEach(store.catalogue()::release);
       leases.clear();
@@ -274,13 +310,14 @@ final class Session implements GuestHandler {
 
   /** The segments of an object, all shown, and where its parts are in them. */
   private StoreMessage show(Outgoing next) {
-    List<BufferRef> refs = new ArrayList<>(next.object().parts.size());
-    for (StoredObject.Part part : next.object().parts) {
+    ObjectMemory memory = next.object().memory(); // which stays: it is leased
+    List<BufferRef> refs = new ArrayList<>(memory.parts().size());
+    for (ObjectMemory.Part part : memory.parts()) {
       long address = 0;
       if (part.length() > 0 && part.segment() != null) {
         address = end.show(part.segment()) + part.offset();
       } else if (part.length() > 0) {
-        address = end.export(next.object().blockAddress(part), part.length());
+        address = end.export(memory.blockAddress(part), part.length());
       }
       refs.add(new BufferRef(BufferRef.Kind.SHARED, address, part.length()));
     }
@@ -297,6 +334,11 @@ final class Session implements GuestHandler {
     return over;
   }
 
+  /** What it has put and is still there. */
+  Account account() {
+    return account;
+  }
+
   void say(StoreMessage message) {
     queue(new Outgoing(message, null, 0));
   }
@@ -310,10 +352,20 @@ final class Session implements GuestHandler {
 
   /** Answers a get with a lease. */
   void give(StoredObject object, long request) {
-    if (leases.size() == MOST_LEASES) {
+    if (leases.size() >= MOST_LEASES - returning.size()) {
       throw tooMany("leases", MOST_LEASES);
     }
     store.catalogue().lease(object);
+    if (object.isInMemory()) {
+      hand(object, request);
+    } else {
+      Returning get = new Returning(object, request);
+      returning.add(get);
+      store.bringBack(object, get);
+    }
+  }
+
+  private void hand(StoredObject object, long request) {
     leases.put(++lastLease, object);
     queue(new Outgoing(StoreMessage.plain(Op.DONE, request, 0, 0), object, lastLease));
   }
@@ -365,6 +417,13 @@ final class Session implements GuestHandler {
   StoreUsage.Client usage() {
     Set<StoredObject> held = new HashSet<>(leases.values());
     long bytes = held.stream().mapToLong(object -> object.bytes).sum();
-    return new StoreUsage.Client(number, user(), (int) end.peer().process(), leases.size(), bytes);
+    return new StoreUsage.Client(
+        number,
+        user(),
+        (int) end.peer().process(),
+        leases.size(),
+        bytes,
+        account.bytes,
+        account.spilled);
   }
 }

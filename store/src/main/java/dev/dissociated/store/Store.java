@@ -2,7 +2,7 @@ package dev.dissociated.store;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
-import dev.dissociated.protocol.stream.BorrowedStream;
+import dev.dissociated.protocol.stream.TableSource;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
 import dev.dissociated.protocol.transport.MemoryUsage;
@@ -21,9 +21,13 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -43,18 +47,25 @@ public final class Store implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(Store.class);
   private static final long CLOCK_MILLIS = 250;
 
+  /** How long this process waits for a disk. */
+  private static final long PATIENCE_SECONDS = 120;
+
   final Object lock = new Object();
   private final GuestListener listener;
   private final boolean ownsListener;
   private final StoreOptions options;
   private final ScheduledExecutorService clock;
+  private final Copier copier = new Copier();
 
   // Guarded by the lock.
   private final Catalogue catalogue;
+  private final Room.Displacement displacement;
+  private final Spill spill; // null where there is no disk for it
   private final Room room;
   private final Set<Session> sessions = new LinkedHashSet<>();
   private final Map<String, List<Session.Waiter>> waiters = new HashMap<>();
   private final Map<Integer, Hiding> hiding = new HashMap<>();
+  private final Set<PutClaim> filled = new HashSet<>(); // and not gone on with yet
   private Set<Session> talking = new LinkedHashSet<>();
   private long lastSession;
   private boolean closed;
@@ -68,8 +79,10 @@ public final class Store implements AutoCloseable {
     this.options = options;
     int user = (int) TrustDomain.own().user();
     catalogue = new Catalogue(new Watcher(), user);
+    spill = options.spill().map(folder -> new Spill(folder, new SpillHost())).orElse(null);
     boolean evicts = options.evict() == StoreOptions.Evict.LRU;
-    room = new Room(listener, catalogue, evicts, this::holders);
+    displacement = spill != null ? spill : new Eviction(catalogue, evicts);
+    room = new Room(listener, displacement, catalogue::leasedBytes, this::holders);
     clock =
         Executors.newSingleThreadScheduledExecutor(
             task -> {
@@ -78,6 +91,7 @@ public final class Store implements AutoCloseable {
               return thread;
             });
     clock.scheduleWithFixedDelay(this::expire, CLOCK_MILLIS, CLOCK_MILLIS, TimeUnit.MILLISECONDS);
+    listener.whenFreed(this::retrySoon);
     listener.admit(StoreMessage.TAG, this::join);
   }
 
@@ -141,50 +155,73 @@ public final class Store implements AutoCloseable {
    * each batch that is in use.
    *
    * @return empty when there is no object of that name, or it is no table
-   * @throws DissociatedException DATA_CORRUPT when what was put is not a table
+   * @throws DissociatedException DATA_CORRUPT when what was put is not a table, or the disk gave
+   *     something else back; RESOURCE_EXHAUSTED when it is on the disk and there is no room for it
    */
-  public Optional<BorrowedStream> table(String name) {
-    StoredObject object;
+  public Optional<TableSource> table(String name) {
+    StoredTable table;
     synchronized (lock) {
-      object = catalogue.find(name);
+      StoredObject object = catalogue.find(name);
       if (object == null || !object.type.isTable()) {
         return Optional.empty();
       }
-      if (object.table() != null) {
-        return Optional.of(object.table());
+      if (object.table() == null) {
+        object.table(new StoredTable(object, () -> hold(object)));
       }
-      catalogue.lease(object); // not to lose it while it is read
+      table = object.table();
     }
-    try {
-      BorrowedStream read = read(object);
-      synchronized (lock) {
-        object.table(read);
-      }
-      return Optional.of(read);
-    } finally {
-      release(object);
-    }
+    table.schema(); // reads it, unless that was done before
+    return Optional.of(table);
   }
 
-  private BorrowedStream read(StoredObject object) {
-    List<BorrowedStream.Body> bodies = new ArrayList<>();
-    for (StoredObject.Part part : object.parts) {
-      bodies.add(new BorrowedStream.Body(object.address(part), part.length()));
-    }
-    return TableFormat.read(bodies, () -> hold(object));
-  }
-
+  /** A lease on an object that is in memory; waits for it to come from the disk. */
   private Runnable hold(StoredObject object) {
+    CompletableFuture<Void> back = new CompletableFuture<>();
     synchronized (lock) {
       catalogue.lease(object);
+      if (object.isInMemory()) {
+        return () -> release(object);
+      }
+      bringBack(object, new Held(back));
     }
-    return () -> release(object);
+    boolean there = false;
+    try {
+      back.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
+      there = true;
+      return () -> release(object);
+    } catch (ExecutionException e) {
+      throw DissociatedException.wrap("object not read", e.getCause());
+    } catch (TimeoutException e) {
+      throw new DissociatedException(
+          Code.UNAVAILABLE, "object not read: the disk does not answer, name=" + object.name);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new DissociatedException(Code.CANCELLED, "object not read: interrupted", e);
+    } finally {
+      if (!there) {
+        release(object);
+      }
+    }
+  }
+
+  private record Held(CompletableFuture<Void> back) implements StoredObject.Reader {
+    @Override
+    public void ready() {
+      back.complete(null);
+    }
+
+    @Override
+    public void failed(DissociatedException why) {
+      back.completeExceptionally(why);
+    }
   }
 
   private void release(StoredObject object) {
     synchronized (lock) {
       catalogue.release(object);
+      room.retry(System.nanoTime());
     }
+    listener.runSoon(this::deliver);
   }
 
   // ---- under the lock
@@ -212,20 +249,78 @@ public final class Store implements AutoCloseable {
   }
 
   void put(Session session, long request, Draft draft) {
-    room.put(session, request, draft);
+    PutClaim claim = new PutClaim(catalogue, displacement, session, request, draft, this::fill);
+    if (!draft.mustFill()) {
+      room.enter(claim);
+      return;
+    }
+    try {
+      room.requirePossible(claim.needs(), claim.what());
+      claim.fill(); // before there is room for certain: it usually is there
+    } catch (DissociatedException e) {
+      claim.failed(e);
+      claim.close();
+    }
+  }
+
+  /** Fills a draft on a thread that may wait, and goes on with it on the listener's. */
+  private void fill(PutClaim claim) {
+    copier.start(
+        () -> {
+          DissociatedException failure = null;
+          try {
+            claim.draft().fill(listener, copier);
+          } catch (RuntimeException | Error e) {
+            failure = DissociatedException.wrap("object not put", e);
+          }
+          goOn(claim, failure);
+        });
+  }
+
+  private void goOn(PutClaim claim, DissociatedException failure) {
+    synchronized (lock) {
+      if (closed) {
+        claim.filled(closed());
+        return;
+      }
+      filled.add(claim);
+    }
+    listener.runSoon(
+        () -> {
+          synchronized (lock) {
+            if (filled.remove(claim) && claim.filled(failure)) {
+              room.enter(claim);
+            }
+          }
+          deliver();
+        });
+  }
+
+  private static DissociatedException closed() {
+    return new DissociatedException(Code.UNAVAILABLE, "the store is closed");
+  }
+
+  void bringBack(StoredObject object, StoredObject.Reader reader) {
+    spill.bringBack(object, reader);
   }
 
   StoreUsage usageLocked() {
     MemoryUsage usage = listener.memoryUsage();
+    long going = room.returning() + listener.freeing();
     return new StoreUsage(
         usage.limit(),
         usage.reserved(),
         usage.used(),
+        Math.max(0, usage.reserved() - usage.used() - going),
+        going,
         catalogue.size(),
         catalogue.listedBytes(),
         catalogue.leases(),
         catalogue.leasedBytes(),
         catalogue.evicted(),
+        spill == null ? 0 : spill.objects(),
+        spill == null ? 0 : spill.bytes(),
+        displacement.leaving(),
         sessions.stream().map(Session::usage).toList());
   }
 
@@ -264,7 +359,7 @@ public final class Store implements AutoCloseable {
   void leave(Session session) {
     sessions.remove(session);
     talking.remove(session);
-    room.forget(session);
+    room.forgetOver();
     for (Integer segment : List.copyOf(hiding.keySet())) {
       hidden(segment, session);
     }
@@ -319,28 +414,78 @@ public final class Store implements AutoCloseable {
 
     @Override
     public void gone(StoredObject object) {
-      for (SharedSegment segment : object.segments) {
-        Set<Session> clients = new HashSet<>();
-        for (Session session : sessions) {
-          if (session.hide(segment)) {
-            clients.add(session);
-          }
-        }
-        if (!clients.isEmpty()) {
-          hiding.put(segment.id(), new Hiding(segment.charge(), clients));
-          room.returning(segment.charge());
+      if (object.isInMemory()) {
+        give(object.memory());
+      } else {
+        spill.discard(object);
+      }
+    }
+  }
+
+  /** Gives memory back that no object lies in any more; clients are asked to unmap it. */
+  private void give(ObjectMemory memory) {
+    memory.free();
+    for (SharedSegment segment : memory.segments()) {
+      Set<Session> clients = new HashSet<>();
+      for (Session session : sessions) {
+        if (session.hide(segment)) {
+          clients.add(session);
         }
       }
+      if (!clients.isEmpty()) {
+        hiding.put(segment.id(), new Hiding(segment.charge(), clients));
+        room.returning(segment.charge());
+      }
+    }
+  }
+
+  /** What the disk needs of this store. */
+  private final class SpillHost implements Spill.Host {
+    @Override
+    public Object lock() {
+      return lock;
+    }
+
+    @Override
+    public Catalogue catalogue() {
+      return catalogue;
+    }
+
+    @Override
+    public void release(ObjectMemory memory) {
+      give(memory);
+    }
+
+    @Override
+    public void changed() {
+      room.retry(System.nanoTime());
+      listener.runSoon(Store.this::deliver);
+    }
+
+    @Override
+    public void enter(Room.Claim claim) {
+      room.enter(claim);
     }
   }
 
   // ---- the clock's thread
 
+  /** Something has come back from the kernel, on a thread that may hold any lock. */
+  private void retrySoon() {
+    try {
+      clock.execute(this::expire);
+    } catch (RejectedExecutionException e) {
+      LOG.trace("closed meanwhile", e);
+    }
+  }
+
   private void expire() {
     try {
       synchronized (lock) {
         catalogue.expire(System.nanoTime());
+        room.retry(System.nanoTime());
       }
+      listener.runSoon(this::deliver);
     } catch (RuntimeException e) {
       LOG.warn("housekeeping of the store failed once", e);
     }
@@ -354,14 +499,24 @@ public final class Store implements AutoCloseable {
   public void close() {
     listener.admit(StoreMessage.TAG, null);
     clock.shutdownNow();
+    copier.close();
     if (ownsListener) {
       listener.close();
     }
     synchronized (lock) {
       if (!closed) {
         closed = true;
+        room.close(closed());
+        filled.forEach(claim -> claim.filled(closed()));
+        filled.clear();
         catalogue.clear();
+        if (spill != null) {
+          spill.close();
+        }
       }
+    }
+    if (spill != null) {
+      spill.awaitEnd();
     }
   }
 }

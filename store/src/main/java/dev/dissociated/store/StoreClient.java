@@ -91,7 +91,7 @@ public final class StoreClient implements AutoCloseable {
 
   /** Puts the rest of a buffer, which is copied; its position stays. */
   public void put(String name, ByteBuffer bytes, PutOptions how) {
-    try (PutBuffer copy = new PutBuffer()) {
+    try (PutBuffer copy = new PutBuffer(bytes.isDirect())) {
       copy.append(bytes);
       copy.put(channel, ObjectType.BYTES, name, how, null);
     }
@@ -99,7 +99,7 @@ public final class StoreClient implements AutoCloseable {
 
   /** Puts the bytes between a buffer's indices, which are copied. */
   public void put(String name, ArrowBuf bytes, PutOptions how) {
-    try (PutBuffer copy = new PutBuffer()) {
+    try (PutBuffer copy = new PutBuffer(true)) {
       copy.append(bytes.memoryAddress() + bytes.readerIndex(), bytes.readableBytes());
       copy.put(channel, ObjectType.BYTES, name, how, null);
     }
@@ -110,7 +110,7 @@ public final class StoreClient implements AutoCloseable {
    */
   public void put(String name, ReadableByteChannel bytes, PutOptions how) throws IOException {
     ByteBuffer step = ByteBuffer.allocateDirect(COPY_STEP);
-    try (PutBuffer copy = new PutBuffer()) {
+    try (PutBuffer copy = new PutBuffer(false)) {
       while (bytes.read(step) >= 0) {
         copy.append(step.flip());
         step.clear();
@@ -121,7 +121,7 @@ public final class StoreClient implements AutoCloseable {
 
   /** Puts all batches of a reader as one table, which is copied; the reader stays the caller's. */
   public void putTable(String name, ArrowReader reader, PutOptions how) throws IOException {
-    try (PutBuffer bodies = new PutBuffer();
+    try (PutBuffer bodies = new PutBuffer(false);
         TableSplitter splitter = new TableSplitter(bodies)) {
       boolean more = reader.loadNextBatch();
       VectorSchemaRoot root = reader.getVectorSchemaRoot();
@@ -145,7 +145,7 @@ public final class StoreClient implements AutoCloseable {
   public void putTable(
       String name, VectorSchemaRoot root, DictionaryProvider dictionaries, PutOptions how)
       throws IOException {
-    try (PutBuffer bodies = new PutBuffer();
+    try (PutBuffer bodies = new PutBuffer(true);
         TableSplitter splitter = new TableSplitter(bodies)) {
       try (ArrowStreamWriter writer = new ArrowStreamWriter(root, dictionaries, splitter)) {
         writer.start();
@@ -158,7 +158,7 @@ public final class StoreClient implements AutoCloseable {
 
   /** Puts a tensor, which is copied and stays the caller's. */
   public void putTensor(String name, Tensor tensor, PutOptions how) {
-    try (PutBuffer body = new PutBuffer()) {
+    try (PutBuffer body = new PutBuffer(true)) {
       long bytes = tensor.bytes();
       body.append(tensor.data().memoryAddress(), bytes);
       body.append(ByteBuffer.allocate((int) (-bytes & 7)));

@@ -46,8 +46,10 @@ record StoreMessage(
   static final int MOST_TEXT = 16 << 10;
   private static final int REQUEST_OFFSET = 8;
   private static final int ROW_LENGTH = 40;
-  private static final int USAGE_LENGTH = 64;
-  private static final int CLIENT_LENGTH = 32;
+  private static final int PINNED = 1;
+  private static final int SPILLED = 2;
+  private static final int USAGE_LENGTH = 104;
+  private static final int CLIENT_LENGTH = 48;
   private static final ByteBuffer NOTHING = ByteBuffer.allocate(0);
 
   // ---- making
@@ -104,7 +106,8 @@ record StoreMessage(
     ByteBuffer payload = allocate(length);
     for (int i = 0; i < rows.size(); i++) {
       ObjectInfo row = rows.get(i);
-      payload.put((byte) row.type().number).put((byte) (row.pinned() ? 1 : 0));
+      int marks = (row.pinned() ? PINNED : 0) | (row.spilled() ? SPILLED : 0);
+      payload.put((byte) row.type().number).put((byte) marks);
       payload.putShort((short) names.get(i).length).putInt(row.user());
       payload.putLong(row.bytes()).putLong(row.leases());
       payload.putLong(row.ageMillis()).putLong(row.ttlMillis()).put(names.get(i));
@@ -116,11 +119,15 @@ record StoreMessage(
   static StoreMessage used(long request, StoreUsage usage) {
     ByteBuffer payload = allocate(USAGE_LENGTH + usage.clients().size() * CLIENT_LENGTH);
     payload.putLong(usage.limit()).putLong(usage.reserved()).putLong(usage.used());
+    payload.putLong(usage.pooled()).putLong(usage.going());
     payload.putLong(usage.objects()).putLong(usage.bytes());
     payload.putLong(usage.leases()).putLong(usage.leasedBytes()).putLong(usage.evicted());
+    payload.putLong(usage.spilledObjects()).putLong(usage.spilledBytes());
+    payload.putLong(usage.leavingBytes());
     for (StoreUsage.Client client : usage.clients()) {
       payload.putLong(client.number()).putInt(client.user()).putInt(client.process());
       payload.putLong(client.leases()).putLong(client.bytes());
+      payload.putLong(client.putBytes()).putLong(client.spilledBytes());
     }
     return new StoreMessage(
         Op.USED, null, 0, "", request, 0, usage.clients().size(), payload.flip());
@@ -215,7 +222,14 @@ record StoreMessage(
               Code.UNSUPPORTED, "store not opened: version not known, version=" + a);
         }
       }
-      case PUT, OBJECT -> buffers();
+      case OBJECT -> buffers();
+      case PUT -> {
+        for (BufferRef ref : buffers()) {
+          if (ref.kind() == BufferRef.Kind.COPIED) {
+            Pieces.read(inline(), ref);
+          }
+        }
+      }
       case RELEASE -> requirePayload(count(MOST_BYTES / Long.BYTES) * Long.BYTES);
       case LIST -> prefix();
       case ROWS -> rows();
@@ -259,10 +273,9 @@ record StoreMessage(
     List<BufferRef> refs = new ArrayList<>(count);
     for (int i = 0; i < count; i++) {
       BufferRef ref = BufferRef.read(in);
-      if (ref.kind() == BufferRef.Kind.INLINE
-          && (op == Op.OBJECT
-              || ref.address() < 0
-              || ref.address() > inlineLength - ref.length())) {
+      long inside = ref.kind() == BufferRef.Kind.INLINE ? ref.length() : 0;
+      if (ref.kind() != BufferRef.Kind.SHARED
+          && (op == Op.OBJECT || ref.address() < 0 || ref.address() > inlineLength - inside)) {
         throw violation("inline buffer out of range, buffer=" + i + " length=" + ref.length());
       }
       refs.add(ref);
@@ -300,7 +313,7 @@ record StoreMessage(
         throw violation("row is cut, row=" + i);
       }
       int rowType = Byte.toUnsignedInt(in.get());
-      boolean pinned = in.get() != 0;
+      int marks = in.get();
       int length = Short.toUnsignedInt(in.getShort());
       int user = in.getInt();
       long[] counts = {in.getLong(), in.getLong(), in.getLong(), in.getLong()};
@@ -313,7 +326,8 @@ record StoreMessage(
           new ObjectInfo(
               rowName,
               ObjectType.of(rowType),
-              pinned,
+              (marks & PINNED) != 0,
+              (marks & SPILLED) != 0,
               user,
               counts[0],
               counts[1],
@@ -335,17 +349,29 @@ record StoreMessage(
     for (int i = 0; i < count; i++) {
       clients.add(
           new StoreUsage.Client(
-              in.getLong(), in.getInt(), in.getInt(), in.getLong(), in.getLong()));
+              in.getLong(),
+              in.getInt(),
+              in.getInt(),
+              in.getLong(),
+              in.getLong(),
+              in.getLong(),
+              in.getLong()));
     }
+    ByteBuffer numbers = view(payload);
     return new StoreUsage(
-        payload.getLong(0),
-        payload.getLong(8),
-        payload.getLong(16),
-        payload.getLong(24),
-        payload.getLong(32),
-        payload.getLong(40),
-        payload.getLong(48),
-        payload.getLong(56),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
+        numbers.getLong(),
         clients);
   }
 

@@ -1,15 +1,21 @@
 package dev.dissociated.store;
 
+import java.nio.file.Path;
+import java.util.Optional;
 import java.util.function.Predicate;
 
 /**
  * How a store behaves.
  *
- * @param evict what happens to objects that nobody holds when room is needed
+ * @param evict what happens to objects that nobody holds when room is needed and there is no {@code
+ *     spill}
+ * @param spill a folder to whose file system such objects move instead, to come back when they are
+ *     asked for; it gets a file without a name, of which nothing is left when the process ends
  * @param readOnly whether clients may neither put nor delete
  * @param taken names that are in use elsewhere, and cannot be put
  */
-public record StoreOptions(Evict evict, boolean readOnly, Predicate<String> taken) {
+public record StoreOptions(
+    Evict evict, Optional<Path> spill, boolean readOnly, Predicate<String> taken) {
   /** What happens to objects that nobody holds when room is needed. */
   public enum Evict {
     /** Those whose last use is longest ago are given up. */
@@ -19,20 +25,26 @@ public record StoreOptions(Evict evict, boolean readOnly, Predicate<String> take
   }
 
   /** Evicts, takes puts, and every name is free. */
-  public static final StoreOptions DEFAULT = new StoreOptions(Evict.LRU, false, name -> false);
+  public static final StoreOptions DEFAULT =
+      new StoreOptions(Evict.LRU, Optional.empty(), false, name -> false);
 
   /** The same with another rule for eviction. */
   public StoreOptions evict(Evict other) {
-    return new StoreOptions(other, readOnly, taken);
+    return new StoreOptions(other, spill, readOnly, taken);
+  }
+
+  /** The same, moving objects to a disk. */
+  public StoreOptions spill(Path folder) {
+    return new StoreOptions(evict, Optional.of(folder), readOnly, taken);
   }
 
   /** The same, taking nothing from clients. */
   public StoreOptions readOnly(boolean on) {
-    return new StoreOptions(evict, on, taken);
+    return new StoreOptions(evict, spill, on, taken);
   }
 
   /** The same, with names that cannot be put. */
   public StoreOptions taken(Predicate<String> other) {
-    return new StoreOptions(evict, readOnly, other);
+    return new StoreOptions(evict, spill, readOnly, other);
   }
 }

@@ -1,13 +1,12 @@
 package dev.dissociated.store;
 
-import dev.dissociated.protocol.stream.BorrowedStream;
-import dev.dissociated.shm.SharedSegment;
+import dev.dissociated.protocol.DissociatedException;
+import java.util.ArrayList;
 import java.util.List;
-import org.apache.arrow.memory.ArrowBuf;
 
 /**
- * An object in the daemon: its memory, who holds it, and for how long it lives. Everything that
- * changes is guarded by the {@link Catalogue}; the memory itself never changes.
+ * An object in the daemon: where it lies, who holds it, and for how long it lives. Guarded by the
+ * store's lock; what it consists of never changes.
  */
 final class StoredObject {
   /** How far its life has come; see format-docs/store-protocol.md. */
@@ -17,74 +16,145 @@ final class StoredObject {
     GONE
   }
 
-  /**
-   * One buffer.
-   *
-   * @param segment where it lies; null when it lies in the object's block, or has no bytes
-   */
-  record Part(SharedSegment segment, long offset, long length) {}
+  /** Where it lies. */
+  enum Residence {
+    MEMORY,
+    /** In memory, and being written to the disk. */
+    LEAVING,
+    DISK,
+    /** On the disk, and on its way into memory. */
+    RETURNING
+  }
+
+  /** Who holds a lease on an object, and needs it in memory. */
+  interface Reader {
+    void ready();
+
+    /** It did not come; the lease is still the reader's to end. */
+    void failed(DissociatedException why);
+  }
 
   final String name;
   final ObjectType type;
   final int user;
-  final List<Part> parts;
-  final List<SharedSegment> segments;
+  final Account account;
   final long bytes;
-  final long charge;
   final long putNanos = System.nanoTime();
-  private final ArrowBuf block;
 
-  // Guarded by the catalogue.
   State state = State.LISTED;
   boolean pinned;
   boolean mortal;
   long deadlineNanos;
   long leases;
-  private BorrowedStream table;
+  private Residence residence = Residence.MEMORY;
+  private ObjectMemory memory;
+  private long charge;
+  private SpillFile.Place place;
+  private List<Reader> readers;
+  private StoredTable table;
 
   /**
    * Takes ownership of the memory.
    *
-   * @param block for the parts that lie in no segment of their own; null for none
+   * @param account of who put it
    */
-  StoredObject(
-      String name,
-      ObjectType type,
-      int user,
-      List<Part> parts,
-      List<SharedSegment> segments,
-      ArrowBuf block) {
+  StoredObject(String name, ObjectType type, int user, Account account, ObjectMemory memory) {
     this.name = name;
     this.type = type;
     this.user = user;
-    this.parts = List.copyOf(parts);
-    this.segments = List.copyOf(segments);
-    this.block = block;
-    this.bytes = parts.stream().mapToLong(Part::length).sum();
-    this.charge =
-        segments.stream().mapToLong(SharedSegment::charge).sum()
-            + (block == null ? 0 : block.capacity());
+    this.account = account;
+    this.memory = memory;
+    this.charge = memory.charge();
+    this.bytes = memory.parts().stream().mapToLong(ObjectMemory.Part::length).sum();
   }
 
-  /** Where a part of the block lies in this process. */
-  long blockAddress(Part part) {
-    return block.memoryAddress() + part.offset();
+  // ---- where it lies
+
+  Residence residence() {
+    return residence;
   }
 
-  /** Where a part lies in this process; maps its segment. */
-  long address(Part part) {
-    if (part.length() == 0) {
-      return 0;
+  /** Whether it can be read now. */
+  boolean isInMemory() {
+    return memory != null;
+  }
+
+  /** Whether nothing is being written or read. */
+  boolean isSettled() {
+    return residence == Residence.MEMORY || residence == Residence.DISK;
+  }
+
+  /** Its memory; null when it has none. */
+  ObjectMemory memory() {
+    return memory;
+  }
+
+  /** What the kernel counts for that. */
+  long charge() {
+    return charge;
+  }
+
+  /** Where it is on the disk; null when it is not there. */
+  SpillFile.Place place() {
+    return place;
+  }
+
+  /** It is being written, or read, from now on. */
+  void move(Residence on) {
+    residence = on;
+  }
+
+  /** It is in memory, and no longer on the disk. */
+  void settle(ObjectMemory in) {
+    residence = Residence.MEMORY;
+    memory = in;
+    charge = in.charge();
+    place = null;
+  }
+
+  /** It is on the disk, and no longer in memory. */
+  void settle(SpillFile.Place at) {
+    residence = Residence.DISK;
+    memory = null;
+    charge = 0;
+    place = at;
+  }
+
+  // ---- who waits for it
+
+  void await(Reader reader) {
+    if (readers == null) {
+      readers = new ArrayList<>(1);
     }
-    return part.segment() == null ? blockAddress(part) : part.segment().address() + part.offset();
+    readers.add(reader);
   }
+
+  /** Whether anybody waits. */
+  boolean isAwaited() {
+    return readers != null;
+  }
+
+  void forget(Reader reader) {
+    if (readers != null && readers.remove(reader) && readers.isEmpty()) {
+      readers = null;
+    }
+  }
+
+  /** Those who wait, once. */
+  List<Reader> takeReaders() {
+    List<Reader> all = readers == null ? List.of() : readers;
+    readers = null;
+    return all;
+  }
+
+  // ---- what is known of it
 
   /** Its stream, once it has been read; otherwise null. */
-  BorrowedStream table() {
+  StoredTable table() {
     return table;
   }
 
-  void table(BorrowedStream read) {
+  void table(StoredTable read) {
     table = read;
   }
 
@@ -99,18 +169,11 @@ final class StoredObject {
         name,
         type,
         pinned,
+        !isInMemory(),
         user,
         bytes,
         leases,
         (now - putNanos) / 1_000_000,
         mortal ? Math.max(1, (deadlineNanos - now) / 1_000_000) : 0);
-  }
-
-  /** Gives the memory back; clients may still have segments mapped. */
-  void free() {
-    segments.forEach(SharedSegment::close);
-    if (block != null) {
-      block.close();
-    }
   }
 }

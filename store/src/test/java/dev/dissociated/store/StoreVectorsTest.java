@@ -120,6 +120,7 @@ final class StoreVectorsTest {
       rows.addObject()
           .put("type", row.type().name())
           .put("pinned", row.pinned())
+          .put("spilled", row.spilled())
           .put("name", row.name())
           .put("user", row.user())
           .put("bytes", u64(row.bytes()))
@@ -133,11 +134,16 @@ final class StoreVectorsTest {
     read.put("limit", u64(usage.limit()))
         .put("reserved", u64(usage.reserved()))
         .put("used", u64(usage.used()))
+        .put("pooled", u64(usage.pooled()))
+        .put("going", u64(usage.going()))
         .put("objects", u64(usage.objects()))
         .put("bytes", u64(usage.bytes()))
         .put("leases", u64(usage.leases()))
         .put("leased_bytes", u64(usage.leasedBytes()))
-        .put("evicted", u64(usage.evicted()));
+        .put("evicted", u64(usage.evicted()))
+        .put("spilled_objects", u64(usage.spilledObjects()))
+        .put("spilled_bytes", u64(usage.spilledBytes()))
+        .put("leaving_bytes", u64(usage.leavingBytes()));
     ArrayNode clients = read.putArray("clients");
     for (StoreUsage.Client client : usage.clients()) {
       clients
@@ -146,7 +152,9 @@ final class StoreVectorsTest {
           .put("user", client.user())
           .put("process", client.process())
           .put("leases", u64(client.leases()))
-          .put("leased_bytes", u64(client.bytes()));
+          .put("leased_bytes", u64(client.bytes()))
+          .put("put_bytes", u64(client.putBytes()))
+          .put("spilled_bytes", u64(client.spilledBytes()));
     }
   }
 }

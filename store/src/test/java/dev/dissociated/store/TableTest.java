@@ -10,7 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
-import dev.dissociated.protocol.stream.BorrowedStream;
+import dev.dissociated.protocol.stream.TableSource;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
@@ -311,7 +311,7 @@ class TableTest {
   /** Splits a stream into an object of any type. */
   private static void putRaw(StoreClient client, String name, byte[] stream, ObjectType type)
       throws Exception {
-    try (PutBuffer bodies = new PutBuffer();
+    try (PutBuffer bodies = new PutBuffer(false);
         TableSplitter splitter = new TableSplitter(bodies)) {
       splitter.write(ByteBuffer.wrap(stream));
       bodies.put(client.channel, type, name, PutOptions.DEFAULT, splitter.metadata());
@@ -326,7 +326,7 @@ class TableTest {
     try (StoreFixture fixture = new StoreFixture();
         StoreClient client = fixture.client()) {
       byte[] whole = stream(fixture.allocator, 2, 20);
-      PutBuffer bodies = new PutBuffer();
+      PutBuffer bodies = new PutBuffer(false);
       TableSplitter splitter = new TableSplitter(bodies);
       splitter.write(ByteBuffer.wrap(whole));
       byte[] metadata = splitter.metadata().array();
@@ -338,7 +338,7 @@ class TableTest {
         }
         byte[] body = new byte[random.nextInt(600) * 8];
         random.nextBytes(body);
-        try (PutBuffer put = new PutBuffer()) {
+        try (PutBuffer put = new PutBuffer(false)) {
           put.append(ByteBuffer.wrap(body));
           ByteBuffer cut =
               ByteBuffer.wrap(
@@ -357,7 +357,7 @@ class TableTest {
               e.getMessage() != null || e instanceof IndexOutOfBoundsException, "seed=" + seed);
         }
         try {
-          fixture.store.table("d" + i).ifPresent(BorrowedStream::schema);
+          fixture.store.table("d" + i).ifPresent(TableSource::schema);
         } catch (DissociatedException e) {
           assertEquals(Code.DATA_CORRUPT, e.code(), "seed=" + seed);
         }

@@ -8,6 +8,7 @@ import dev.dissociated.cuda.Cuda;
 import dev.dissociated.cuda.RequiresStandIn;
 import dev.dissociated.cuda.StandIn;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.BeforeEach;
@@ -44,6 +45,15 @@ class CudaEndToEndTest {
     }
   }
 
+  private static JsonNode got(Place place, Served served, String... options) throws Exception {
+    List<String> words = new ArrayList<>(List.of("get", served.flight(), "flights", "--json"));
+    words.addAll(List.of(options));
+    try (Program get = Program.java(place, words.toArray(String[]::new))) {
+      assertEquals(0, get.exit(), get.errors());
+      return get.json();
+    }
+  }
+
   @Test
   void shouldReadInPlaceOnTheDeviceAndByCopyElsewhere() throws Exception {
     try (Served served = Served.java(device, SERVED)) {
@@ -56,12 +66,12 @@ class CudaEndToEndTest {
       assertEquals(1, StandIn.count(folder, pid, "cuIpcCloseMemHandle"));
       assertEquals(0, StandIn.count(folder, pid, "cuMemAlloc_v2"));
 
-      JsonNode host = Commands.got(device, served.flight(), "--via", "cuda");
+      JsonNode host = got(device, served, "--via", "cuda");
       assertEquals("cuda", host.get("via").asText());
       assertEquals(200_000, host.get("rows").asLong());
       assertEquals("[1]", host.get("body_types").toString());
-      assertEquals("shm", Commands.got(device, served.flight()).get("via").asText());
-      assertEquals("shm", Commands.got(none, served.flight()).get("via").asText());
+      assertEquals("shm", got(device, served).get("via").asText());
+      assertEquals("shm", got(none, served).get("via").asText());
       assertEquals(List.of(), StandIn.violations(folder));
     }
   }
@@ -86,8 +96,7 @@ class CudaEndToEndTest {
       assertEquals("[\"shm\"]", served.listening().get("transports").toString());
       String said = served.program().awaitErrors();
       assertTrue(said.contains("CUDA not available: "), said);
-      Commands.refused(
-          none, 1, "CUDA not available: ", "get", served.flight(), "flights", "--via", "cuda");
+      Commands.refused(none, 1, "via=cuda", "get", served.flight(), "flights", "--via", "cuda");
       try (Program client =
           Program.javaMain(none, DeviceClient.class, served.flight(), "flights")) {
         assertEquals(1, client.exit());

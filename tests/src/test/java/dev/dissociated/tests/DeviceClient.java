@@ -5,6 +5,7 @@ import dev.dissociated.flight.DissociatedClient;
 import dev.dissociated.protocol.device.DeviceRecordBatch;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
+import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
 /** Reads a flight into a GPU's memory, and says what it got and what it cost. */
@@ -21,7 +22,11 @@ final class DeviceClient {
       for (DeviceRecordBatch batch = stream.next(); batch != null; batch = stream.next()) {
         rows += batch.rows();
         try (VectorSchemaRoot root = batch.copyToHost(allocator)) {
-          hash = 31 * hash + root.contentToTSVString().hashCode();
+          for (FieldVector vector : root.getFieldVectors()) {
+            for (int row = 0; row < root.getRowCount(); row++) {
+              hash = 31 * hash + vector.hashCode(row);
+            }
+          }
         }
         batch.close();
       }

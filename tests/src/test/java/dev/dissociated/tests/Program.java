@@ -102,9 +102,15 @@ final class Program implements AutoCloseable {
 
   /** A Python script given as text. */
   static Program pythonScript(String script, String... words) throws IOException {
-    List<String> command = new ArrayList<>(List.of(pythonInterpreter(), "-c", script));
+    return pythonScript(Place.HERE, script, words);
+  }
+
+  /** The same somewhere else. */
+  static Program pythonScript(Place place, String script, String... words) throws IOException {
+    List<String> command = new ArrayList<>(place.prefix());
+    command.addAll(List.of(pythonInterpreter(), "-c", script));
     command.addAll(List.of(words));
-    return new Program(command, Map.of(), false);
+    return new Program(command, place.environment(), false);
   }
 
   static List<String> javaCommand(String main) {

@@ -61,6 +61,10 @@ class UcxEndToEndTest {
 
   /** Reads one stream by the command. */
   private void read(Place place, String target, String... options) throws Exception {
+    read(0, place, target, options);
+  }
+
+  private void read(int bodyType, Place place, String target, String... options) throws Exception {
     Path output = folder.resolve("out.arrow");
     List<String> words = new ArrayList<>(List.of("get", target, "batches", "--json"));
     words.addAll(List.of("--output", output.toString()));
@@ -70,7 +74,7 @@ class UcxEndToEndTest {
       JsonNode result = get.json();
       assertEquals("ucx", result.get("via").asText());
       assertEquals(40_000, result.get("rows").asLong());
-      assertEquals("[0]", result.get("body_types").toString());
+      assertEquals("[" + bodyType + "]", result.get("body_types").toString());
     }
     assertTrue(Tables.equal(shapes.get("batches"), output));
     Files.delete(output);
@@ -98,6 +102,26 @@ class UcxEndToEndTest {
     try (Served served = serve(place, "--transports", "ucx", "--advertise", "reference")) {
       readAll(place, served, "ucx/told");
       read(place, served.reference());
+    }
+  }
+
+  @ParameterizedTest(name = "over {0}")
+  @ValueSource(strings = {"tcp", SHARED})
+  void shouldReadTheMemoryOfServersThatLetIt(String tls) throws Exception {
+    Place place = Place.ucxOver(tls);
+    try (Served served = serve(place, "--transports", "ucx", "--ucx-remote-reads")) {
+      read(1, place, served.flight(), "--via", "ucx", "--ucx-remote-reads");
+      read(1, place, served.location("ucx"), "--ucx-remote-reads");
+      read(0, place, served.flight(), "--via", "ucx");
+      Await.noLeases(served);
+    }
+    try (Served served =
+        serve(place, "--transports", "ucx", "--ucx-remote-reads", "--advertise", "reference")) {
+      read(0, place, served.reference(), "--ucx-remote-reads"); // the pair knows no references
+      Await.noLeases(served);
+    }
+    try (Served served = serve(place, "--transports", "ucx")) {
+      read(0, place, served.flight(), "--via", "ucx", "--ucx-remote-reads");
     }
   }
 

@@ -34,7 +34,10 @@ final class Arena {
   private final Map<TrustDomain, SegmentPool> pools = new HashMap<>();
   private final List<Segment> blanks = new ArrayList<>();
   private final Thread keeper;
+  private final SegmentReaper reaper;
+  private volatile Runnable whenFreed = () -> {};
   private long reserved;
+  private long freeing; // of it, what nobody needs and the kernel has not got back yet
   private boolean closed;
   private boolean noBlanks;
   long used;
@@ -46,8 +49,9 @@ final class Arena {
   Arena(String name, ArenaSizes sizes) {
     this.sizes = sizes;
     paging = new HugePaging(sizes.hugePages(), LOG::warn);
+    reaper = new SegmentReaper(name + " reaper", this::freed);
     collapser = new Collapser(name + " huge pages", paging);
-    boolean needed = sizes.warm() > 0 || sizes.lingerMillis() > 0;
+    boolean needed = sizes.warm() > 0 || sizes.ready() > 0 || sizes.lingerMillis() > 0;
     keeper = needed ? new Thread(this::keep, name) : null;
     if (keeper != null) {
       keeper.setDaemon(true);
@@ -91,9 +95,18 @@ final class Arena {
     List<Segment> dropped;
     synchronized (lock) {
       segment.shownTo--;
-      dropped = segment.adopted ? endedAdopted(segment) : ended(segment.pool);
+      if (segment.adopted) {
+        dropped = endedAdopted(segment);
+        countUntilFreed(dropped);
+      } else {
+        dropped = ended(segment.pool);
+      }
     }
-    dropped.forEach(Segment::unmap);
+    if (segment.adopted) {
+      reaper.free(dropped);
+    } else {
+      dropped.forEach(Segment::unmap);
+    }
   }
 
   /** A block comes back. */
@@ -114,29 +127,80 @@ final class Arena {
   /** A segment of a client's, counted as the kernel counts it; null when there is no room. */
   Segment adopt(SegmentPool pool, HandedSegment handed) {
     long charge = handed.charge();
-    List<Segment> dropped = new ArrayList<>();
-    boolean fits;
-    synchronized (lock) {
-      makeRoom(charge, dropped, true);
-      fits = !closed && charge <= sizes.limit() - reserved;
-      if (fits) {
-        reserved += charge;
-        used += charge;
-      }
-    }
-    dropped.forEach(Segment::unmap);
-    if (!fits) {
+    if (!reserve(charge)) {
       return null;
     }
     try {
       return Segment.adopt(handed, charge, pool);
     } catch (DissociatedException e) { // no id is left
-      synchronized (lock) {
-        reserved -= charge;
-        used -= charge;
-      }
+      unreserve(charge);
       throw e;
     }
+  }
+
+  /** Counts so much as used; false when there is no room, or not yet: see {@link #freeing}. */
+  boolean reserve(long bytes) {
+    List<Segment> dropped = new ArrayList<>();
+    boolean fits;
+    synchronized (lock) {
+      makeRoom(bytes, dropped, true);
+      countUntilFreed(dropped);
+      fits = !closed && bytes <= sizes.limit() - reserved;
+      if (fits) {
+        reserved += bytes;
+        used += bytes;
+      }
+    }
+    reaper.free(dropped);
+    return fits;
+  }
+
+  void unreserve(long bytes) {
+    synchronized (lock) {
+      reserved -= bytes;
+      used -= bytes;
+    }
+    whenFreed.run();
+  }
+
+  /** Makes a segment of what was reserved for it, and counts what the kernel counts. */
+  Segment settle(SegmentPool pool, HandedSegment own, long bytes) {
+    long charge = own.charge();
+    Segment segment = Segment.adopt(own, charge, pool);
+    synchronized (lock) {
+      reserved += charge - bytes;
+      used += charge - bytes;
+    }
+    return segment;
+  }
+
+  /** Bytes counted as reserved that the kernel is about to get back. */
+  long freeing() {
+    synchronized (lock) {
+      return freeing;
+    }
+  }
+
+  void whenFreed(Runnable task) {
+    whenFreed = task;
+  }
+
+  /** Under the lock: what goes back slowly counts until it has. */
+  private void countUntilFreed(List<Segment> dropped) {
+    for (Segment segment : dropped) {
+      if (SegmentReaper.isSlow(segment)) {
+        reserved += segment.charge;
+        freeing += segment.charge;
+      }
+    }
+  }
+
+  private void freed(Segment segment) {
+    synchronized (lock) {
+      reserved -= segment.charge;
+      freeing -= segment.charge;
+    }
+    whenFreed.run();
   }
 
   /** The owner of an adopted segment needs it no longer. */
@@ -146,8 +210,9 @@ final class Arena {
       segment.disowned = true;
       used -= segment.charge;
       dropped = endedAdopted(segment);
+      countUntilFreed(dropped);
     }
-    dropped.forEach(Segment::unmap);
+    reaper.free(dropped);
   }
 
   private List<Segment> endedAdopted(Segment segment) {
@@ -262,9 +327,14 @@ final class Arena {
     pool.reserved += segment.size;
   }
 
+  boolean suits(Segment segment, long bytes) {
+    return sizes.suits(segment.size, bytes);
+  }
+
   private Segment takeBlank(long needed) {
     for (int i = 0; i < blanks.size(); i++) {
-      if (blanks.get(i).size >= needed) {
+      Segment blank = blanks.get(i);
+      if (blank.size >= needed && sizes.suits(blank.size, needed)) {
         return blanks.remove(i);
       }
     }
@@ -326,15 +396,15 @@ final class Arena {
   private void keep() {
     while (true) {
       List<Segment> dropped = new ArrayList<>();
-      boolean make;
+      long make;
       synchronized (lock) {
         if (closed) {
           return;
         }
         long wait = dropLingering(dropped);
-        make = wantsBlank();
-        if (make) {
-          reserved += sizes.blank();
+        make = wantedBlank();
+        if (make > 0) {
+          reserved += make;
         } else if (dropped.isEmpty()) {
           try {
             lock.wait(wait);
@@ -344,26 +414,30 @@ final class Arena {
         }
       }
       dropped.forEach(Segment::unmap);
-      if (make) {
-        makeBlank();
+      if (make > 0) {
+        makeBlank(make);
       }
     }
   }
 
-  private boolean wantsBlank() {
+  /** The size of the next blank to make; 0 when enough are ready, or there is no room. */
+  private long wantedBlank() {
     long ready = 0;
+    boolean large = sizes.ready() > 0;
     for (Segment blank : blanks) {
-      ready += blank.size;
+      boolean isLarge = large && blank.size == sizes.whole(sizes.ready());
+      large &= !isLarge;
+      ready += isLarge ? 0 : blank.size;
     }
-    return !noBlanks
-        && ready + sizes.blank() <= sizes.warm()
-        && sizes.blank() <= sizes.limit() - reserved;
+    long wanted = ready + sizes.blank() <= sizes.warm() ? sizes.blank() : 0;
+    wanted = wanted == 0 && large ? sizes.whole(sizes.ready()) : wanted;
+    return noBlanks || wanted > sizes.limit() - reserved ? 0 : wanted;
   }
 
-  private void makeBlank() {
+  private void makeBlank(long size) {
     Segment blank = null;
     try {
-      blank = create(sizes.blank());
+      blank = create(size);
     } catch (RuntimeException e) {
       LOG.warn("no memory is held ready any more: {}", e.getMessage());
     }
@@ -373,7 +447,7 @@ final class Arena {
         blanks.add(blank);
         return;
       }
-      reserved -= sizes.blank();
+      reserved -= size;
     }
     if (blank != null) {
       blank.unmap();

@@ -22,6 +22,13 @@ public interface GuestEnd extends ServerEnd {
   /** The client says that it has unmapped the segment. */
   void conceal(SharedSegment segment);
 
+  /**
+   * The memory of the client's process, to be closed by the caller, on any thread.
+   *
+   * @throws dev.dissociated.protocol.DissociatedException UNSUPPORTED when it cannot be read
+   */
+  PeerMemory peerMemory();
+
   /** Sends what waits, as far as the client takes it now; the rest follows by itself. */
   void flushSoon();
 }

@@ -31,4 +31,20 @@ public interface GuestListener extends Listener {
    *     for good, has another size, or holes
    */
   SharedSegment adopt(HandedSegment handed);
+
+  /**
+   * Takes room for a segment that the caller will fill.
+   *
+   * @return owned by the caller; null when the memory limit leaves no room
+   */
+  ReservedSegment reserve(long bytes);
+
+  /** Bytes that nobody needs any more, and that the kernel has not got back yet. */
+  long freeing();
+
+  /** Runs each time when such bytes have come back, on any thread. */
+  void whenFreed(Runnable task);
+
+  /** Runs a task on the listener's thread soon; not once it is closed. */
+  void runSoon(Runnable task);
 }

@@ -34,6 +34,12 @@ final class Libc {
 
   static native long read(int fd, long address, long length);
 
+  static native long pwrite(int fd, long address, long length, long offset);
+
+  static native long pread(int fd, long address, long length, long offset);
+
+  static native int unlink(String path);
+
   static native long mmap(long address, long length, int protection, int flags, int fd, long start);
 
   static native int munmap(long address, long length);
@@ -73,4 +79,7 @@ final class Libc {
   static native int eventfd(int initial, int flags);
 
   static native int geteuid();
+
+  static native long process_vm_readv(
+      int process, long local, long localCount, long remote, long remoteCount, long flags);
 }

@@ -18,10 +18,14 @@ import org.apache.arrow.memory.util.MemoryUtil;
 final class Linux {
   static final int EPERM = 1;
   static final int ENOENT = 2;
+  static final int ESRCH = 3;
   static final int EINTR = 4;
   static final int EAGAIN = 11;
+  static final int EFAULT = 14;
+  static final int EISDIR = 21;
   static final int EINVAL = 22;
   static final int EPIPE = 32;
+  static final int EOPNOTSUPP = 95;
   static final int EADDRINUSE = 98;
   static final int ECONNRESET = 104;
   static final int ECONNREFUSED = 111;
@@ -37,6 +41,10 @@ final class Linux {
   static final int O_RDONLY = 0;
   static final int O_RDWR = 2;
   private static final int O_CLOEXEC = 0x80000;
+  private static final int O_CREAT = 0100;
+  private static final int O_EXCL = 0200;
+  private static final int O_TMPFILE = 020000000;
+  private static final int PUNCH_HOLE_KEEP_SIZE = 3;
 
   private static final int MFD_CLOEXEC = 1;
   private static final int MFD_ALLOW_SEALING = 2;
@@ -55,12 +63,16 @@ final class Linux {
   private static final long POPULATE_STEP = 64L << 20;
   static final int PAGE = 4096;
 
+  /** Taking less is not worth the reading of limits. */
+  private static final long ASK_FROM = 1L << 20;
+
   static final int SOCK_STREAM = 1;
   private static final int AF_UNIX = 1;
   private static final int SOCK_NONBLOCK = 0x800;
   private static final int SOCK_CLOEXEC = 0x80000;
   private static final int SOL_SOCKET = 1;
   private static final int SO_PEERCRED = 17;
+  private static final int SO_PEERPIDFD = 77;
   private static final int SHUT_RD = 0;
   private static final int SHUT_WR = 1;
   private static final int SHUT_RDWR = 2;
@@ -86,16 +98,19 @@ final class Linux {
       Map.ofEntries(
           Map.entry(EPERM, "EPERM"),
           Map.entry(ENOENT, "ENOENT"),
+          Map.entry(ESRCH, "ESRCH"),
+          Map.entry(5, "EIO"),
           Map.entry(9, "EBADF"),
           Map.entry(EAGAIN, "EAGAIN"),
           Map.entry(12, "ENOMEM"),
           Map.entry(13, "EACCES"),
-          Map.entry(14, "EFAULT"),
+          Map.entry(EFAULT, "EFAULT"),
           Map.entry(16, "EBUSY"),
           Map.entry(20, "ENOTDIR"),
           Map.entry(EINVAL, "EINVAL"),
           Map.entry(23, "ENFILE"),
           Map.entry(24, "EMFILE"),
+          Map.entry(27, "EFBIG"),
           Map.entry(28, "ENOSPC"),
           Map.entry(30, "EROFS"),
           Map.entry(EPIPE, "EPIPE"),
@@ -104,6 +119,7 @@ final class Linux {
           Map.entry(103, "ECONNABORTED"),
           Map.entry(ECONNRESET, "ECONNRESET"),
           Map.entry(105, "ENOBUFS"),
+          Map.entry(122, "EDQUOT"),
           Map.entry(107, "ENOTCONN"),
           Map.entry(ECONNREFUSED, "ECONNREFUSED"));
 
@@ -124,7 +140,7 @@ final class Linux {
   static DissociatedException failure(String what, int errno) {
     Code code =
         switch (errno) {
-          case 12, 23, 24, 28, 105 -> Code.RESOURCE_EXHAUSTED;
+          case 12, 23, 24, 27, 28, 105, 122 -> Code.RESOURCE_EXHAUSTED;
           case EPERM, 13, 30 -> Code.PERMISSION_DENIED;
           case ENOENT, ECONNREFUSED, EPIPE, ECONNRESET -> Code.UNAVAILABLE;
           case 38 -> Code.UNSUPPORTED;
@@ -235,6 +251,7 @@ final class Linux {
 
   /** Bytes written to a file, at least one. */
   static long write(int fd, long address, long length) {
+    requireLeft(length);
     while (true) {
       long written = Libc.write(fd, address, length);
       if (written > 0) {
@@ -251,6 +268,7 @@ final class Linux {
   static void populate(long address, long size) {
     for (long done = 0; done < size; done += POPULATE_STEP) {
       long step = Math.min(POPULATE_STEP, size - done);
+      requireLeft(step);
       while (Libc.madvise(address + done, step, MADV_POPULATE_WRITE) < 0) {
         int errno = Native.getLastError();
         if (errno == EINVAL) { // kernels before 5.14
@@ -266,9 +284,85 @@ final class Linux {
     }
   }
 
+  /**
+   * The kernel does not refuse memory beyond the limit of a control group: it kills. So this asks
+   * before much is taken.
+   */
+  private static void requireLeft(long bytes) {
+    if (bytes >= ASK_FROM) {
+      long left = HostMemory.left();
+      if (bytes > left) {
+        throw new DissociatedException(
+            Code.RESOURCE_EXHAUSTED,
+            "memory not taken: the limit of the control group is near, needs="
+                + bytes
+                + " left="
+                + Math.max(0, left)
+                + " limit="
+                + HostMemory.groupLimit());
+      }
+    }
+  }
+
   /** A forked child does not inherit the mapping. */
   static void keepFromChildren(long address, long size) {
     Libc.madvise(address, size, MADV_DONTFORK);
+  }
+
+  // ---- files without a name
+
+  /** A file in {@code folder} that no name leads to, or the negative error. */
+  static int openUnnamed(String folder) {
+    // The flag contains that of folders, which differs between architectures.
+    int asFolder = System.getProperty("os.arch").equals("aarch64") ? 040000 : 0200000;
+    return openPrivate(folder, O_TMPFILE | asFolder | O_RDWR);
+  }
+
+  /** A file that was not there before, or the negative error. */
+  static int openNew(String path) {
+    return openPrivate(path, O_CREAT | O_EXCL | O_RDWR);
+  }
+
+  private static int openPrivate(String path, int flags) {
+    int fd = Libc.open(path, flags | O_CLOEXEC, OWNER_ONLY);
+    return fd < 0 ? -Native.getLastError() : fd;
+  }
+
+  static void unlink(String path) {
+    require(Libc.unlink(path), "name of a file not removed, path=" + path);
+  }
+
+  /** Bytes written, or the negative error. */
+  static long writeAt(int fd, long address, long length, long offset) {
+    while (true) {
+      long written = Libc.pwrite(fd, address, length, offset);
+      if (written >= 0) {
+        return written;
+      }
+      int error = failed();
+      if (error != 0) {
+        return error;
+      }
+    }
+  }
+
+  /** Bytes read, 0 at the end, or the negative error. */
+  static long readAt(int fd, long address, long length, long offset) {
+    while (true) {
+      long got = Libc.pread(fd, address, length, offset);
+      if (got >= 0) {
+        return got;
+      }
+      int error = failed();
+      if (error != 0) {
+        return error;
+      }
+    }
+  }
+
+  /** Frees a range of a file, where its file system can do that. */
+  static void punchHole(int fd, long offset, long length) {
+    Libc.fallocate(fd, PUNCH_HOLE_KEEP_SIZE, offset, length);
   }
 
   // ---- sockets
@@ -341,6 +435,24 @@ final class Linux {
     return new Credentials(out.bytes.getInt(0), out.bytes.getInt(4));
   }
 
+  /**
+   * A descriptor of the process at the other end, which never stands for another one; or a negative
+   * error, on kernels before 6.5.
+   */
+  static int peerProcess(int fd) {
+    NativeBuffer out = new NativeBuffer(16);
+    out.bytes.order(ByteOrder.nativeOrder()).putInt(8, Integer.BYTES);
+    return Libc.getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, out.address, out.address + 8) < 0
+        ? -Native.getLastError()
+        : out.bytes.getInt(0);
+  }
+
+  /** Bytes read from another process's memory, or the negative error. */
+  static long readProcess(int process, long local, long remote, int remoteCount) {
+    long read = Libc.process_vm_readv(process, local, 1, remote, remoteCount, 0);
+    return read < 0 ? -Native.getLastError() : read;
+  }
+
   static void shutdown(int fd) {
     Libc.shutdown(fd, SHUT_RDWR); // fails only when the peer is gone, which is as good
   }
@@ -397,6 +509,12 @@ final class Linux {
 
   static int eventDescriptor() {
     return require(Libc.eventfd(0, SOCK_CLOEXEC | SOCK_NONBLOCK), "event descriptor not created");
+  }
+
+  /** Takes all signals off an event descriptor. */
+  static void quiet(int event) {
+    NativeBuffer count = new NativeBuffer(Long.BYTES);
+    Libc.read(event, count.address, Long.BYTES); // none is as good
   }
 
   static void signal(int event) {

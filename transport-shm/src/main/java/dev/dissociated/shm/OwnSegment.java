@@ -148,6 +148,11 @@ public final class OwnSegment implements AutoCloseable {
     state = State.FROZEN;
   }
 
+  /** The same frozen memory by another descriptor. */
+  HandedSegment duplicate() {
+    return new HandedSegment(0, committed, Linux.reopen(descriptor(), Linux.O_RDONLY));
+  }
+
   /** The descriptor to send; valid until it is closed. */
   int descriptor() {
     require(State.FROZEN);

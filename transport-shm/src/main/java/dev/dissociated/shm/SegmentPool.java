@@ -220,7 +220,7 @@ final class SegmentPool {
   }
 
   private Block takeFrom(Segment segment, long bytes) {
-    long offset = segment.blocks.take(bytes);
+    long offset = arena.suits(segment, bytes) ? segment.blocks.take(bytes) : -1;
     if (offset < 0) {
       return null;
     }

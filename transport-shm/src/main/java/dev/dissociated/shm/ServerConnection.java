@@ -297,6 +297,19 @@ final class ServerConnection extends ShmConnection implements GuestEnd {
   }
 
   @Override
+  public PeerMemory peerMemory() {
+    int fd = socket.enter();
+    if (fd < 0) {
+      throw closedHere();
+    }
+    try {
+      return PeerMemory.of(fd, (int) peer().process(), user);
+    } finally {
+      socket.leave();
+    }
+  }
+
+  @Override
   public void flushSoon() {
     if (failed() == null) {
       writer.tryFlush(null, null);

@@ -20,8 +20,8 @@ import org.apache.arrow.memory.BufferAllocator;
  * application works: fresh segments cost far more than recycled ones. Thread-safe.
  *
  * <p>All of them together stay below a limit: system property {@value #LIMIT_PROPERTY} in bytes,
- * otherwise half of the machine's memory. At the limit, allocating throws Arrow's {@link
- * org.apache.arrow.memory.OutOfMemoryException}.
+ * otherwise half of the memory that this process may have. At the limit, allocating throws Arrow's
+ * {@link org.apache.arrow.memory.OutOfMemoryException}.
  */
 public final class SharedMemory {
   /** The system property with the limit in bytes; read once. */
@@ -83,6 +83,6 @@ public final class SharedMemory {
             "shared memory not available: " + LIMIT_PROPERTY + " is not a number: " + text);
       }
     }
-    return PhysicalMemory.bytes() / 2;
+    return HostMemory.usable() / 2;
   }
 }

@@ -16,6 +16,8 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.arrow.memory.ArrowBuf;
 import org.slf4j.Logger;
@@ -47,6 +49,7 @@ final class ShmListener implements GuestListener {
   private final Descriptor wake;
   private final Thread poller;
   private final int tickMillis;
+  private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
 
   // Of the poller.
   private final Map<Long, ServerConnection> connections = new HashMap<>();
@@ -122,6 +125,35 @@ final class ShmListener implements GuestListener {
   }
 
   @Override
+  public ReservedSegment reserve(long bytes) {
+    return arena.reserve(bytes) ? new ReservedSegment(arena, publicPool, bytes) : null;
+  }
+
+  @Override
+  public long freeing() {
+    return arena.freeing();
+  }
+
+  @Override
+  public void whenFreed(Runnable task) {
+    arena.whenFreed(task);
+  }
+
+  @Override
+  public void runSoon(Runnable task) {
+    tasks.add(task);
+    wake();
+  }
+
+  private void wake() {
+    int event = wake.enter();
+    if (event >= 0) {
+      Linux.signal(event);
+      wake.leave();
+    }
+  }
+
+  @Override
   public MemoryUsage memoryUsage() {
     return arena.usage();
   }
@@ -132,11 +164,7 @@ final class ShmListener implements GuestListener {
       return;
     }
     closing = true;
-    int event = wake.enter();
-    if (event >= 0) {
-      Linux.signal(event);
-      wake.leave();
-    }
+    wake();
     if (Thread.currentThread() != poller) {
       try {
         poller.join(JOIN_MILLIS);
@@ -178,13 +206,28 @@ final class ShmListener implements GuestListener {
   private void dispatch(long id, int events) {
     if (id == SOCKET_ID) {
       for (int i = 0; i < ACCEPTS_PER_TURN && accept(); i++) {}
-    } else if (id != WAKE_ID) {
+    } else if (id == WAKE_ID) {
+      runTasks();
+    } else {
       ServerConnection connection = connections.get(id);
       if (connection != null) {
         connection.ready(events);
         if (connection.finished()) {
           connections.remove(id);
         }
+      }
+    }
+  }
+
+  private void runTasks() {
+    int event = wake.enter();
+    Linux.quiet(event);
+    wake.leave();
+    for (Runnable task = tasks.poll(); task != null; task = tasks.poll()) {
+      try {
+        task.run();
+      } catch (RuntimeException | Error e) { // whatever it is, the connections go on
+        LOG.warn("task of a guest failed", e);
       }
     }
   }
@@ -248,7 +291,9 @@ final class ShmListener implements GuestListener {
       return;
     }
     String user = Integer.toUnsignedString(client.user());
-    Peer peer = new Peer(user, client.process(), "uid " + user + " pid " + client.process());
+    // Of a process of another PID namespace that is not seen from here, the kernel tells 0.
+    String process = client.process() == 0 ? "elsewhere" : String.valueOf(client.process());
+    Peer peer = new Peer(user, client.process(), "uid " + user + " pid " + process);
     long id = nextId++;
     var connection =
         new ServerConnection(

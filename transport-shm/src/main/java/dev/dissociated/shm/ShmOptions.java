@@ -23,10 +23,11 @@ import java.util.stream.Collectors;
  * @param maxConnections connections at a time, {@code max-connections}; default 4096
  * @param ringCapacity bytes of the ring that a client may ask for, {@code ring}; 0 for none
  * @param sizes the memory: the limit of the listener; {@code warm} bytes held ready (default: an
- *     eighth of the limit, at most 256 MiB, none below a limit of 256 MiB), {@code linger-ms} that
- *     a domain's memory is kept after its last connection (default 5000), {@code segment-bytes} of
- *     a domain's first segment, {@code segment-max-bytes} of the largest one that is not made for a
- *     single block, {@code huge-pages}
+ *     eighth of the limit, at most 256 MiB, none below a limit of 256 MiB), {@code ready} bytes
+ *     held ready in one piece besides (default 0), {@code linger-ms} that a domain's memory is kept
+ *     after its last connection (default 5000), {@code segment-bytes} of a domain's first segment,
+ *     {@code segment-max-bytes} of the largest one that is not made for a single block, {@code
+ *     huge-pages}
  */
 record ShmOptions(
     int socketMode,
@@ -50,6 +51,7 @@ record ShmOptions(
           "max-connections",
           "ring",
           "warm",
+          "ready",
           "linger-ms",
           "segment-bytes",
           "segment-max-bytes",
@@ -109,6 +111,7 @@ record ShmOptions(
         wholePages(initial),
         wholePages(max),
         warm,
+        wholePages(number(given, "ready", 0, 0, Math.min(limit, MAX_SEGMENT))),
         number(given, "linger-ms", DEFAULT_LINGER, 0, Integer.MAX_VALUE),
         HugePaging.parse(given.getOrDefault("huge-pages", "off")));
   }

@@ -18,16 +18,24 @@ final class Spin {
   private int patience;
   private int skip;
 
+  /** As the property says; without it, awake only where whoever sends can run meanwhile. */
   Spin() {
-    this(Long.getLong(LIMIT_PROPERTY, DEFAULT_MICROS));
+    this(Long.getLong(LIMIT_PROPERTY, isAlone() ? 0 : DEFAULT_MICROS));
   }
 
   /**
    * @param micros longest time awake
    */
   Spin(long micros) {
-    boolean alone = Runtime.getRuntime().availableProcessors() == 1; // whoever sends cannot run
-    limitNanos = alone ? 0 : 1000 * Math.max(0, micros);
+    limitNanos = 1000 * Math.max(0, micros);
+  }
+
+  /**
+   * Whether this process has one processor. Who has been given one of his own, and the sender
+   * another, knows that and sets the property.
+   */
+  private static boolean isAlone() {
+    return Runtime.getRuntime().availableProcessors() == 1;
   }
 
   /** Nanoseconds to stay awake now; 0 for not at all. */

@@ -1,14 +1,12 @@
 package dev.dissociated.shm;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import org.junit.jupiter.api.Test;
 
 class SpinTest {
   @Test
   void shouldStayAwakeWhileMessagesComeSoon() {
-    assumeTrue(Runtime.getRuntime().availableProcessors() > 1);
     Spin spin = new Spin(5);
     for (int i = 0; i < 3; i++) {
       assertEquals(5_000, spin.next());
@@ -18,7 +16,6 @@ class SpinTest {
 
   @Test
   void shouldSleepForTwiceAsManyWaitsAfterEachMiss() {
-    assumeTrue(Runtime.getRuntime().availableProcessors() > 1);
     Spin spin = new Spin(5);
     for (int skipped = 1; skipped <= 8; skipped *= 2) {
       assertEquals(5_000, spin.next());
@@ -32,6 +29,21 @@ class SpinTest {
     spin.miss();
     assertEquals(0, spin.next());
     assertEquals(5_000, spin.next(), "a hit forgives all misses before it");
+  }
+
+  /** A process that is bound to a processor counts one, whoever else has another. */
+  @Test
+  void shouldStayAwakeWhereToldToOnAnyNumberOfProcessors() {
+    String before = System.setProperty(Spin.LIMIT_PROPERTY, "7");
+    try {
+      assertEquals(7_000, new Spin().next());
+    } finally {
+      if (before == null) {
+        System.clearProperty(Spin.LIMIT_PROPERTY);
+      } else {
+        System.setProperty(Spin.LIMIT_PROPERTY, before);
+      }
+    }
   }
 
   @Test

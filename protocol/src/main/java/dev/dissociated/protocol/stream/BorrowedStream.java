@@ -188,7 +188,7 @@ public final class BorrowedStream implements TableSource {
 
   /**
    * The same data as vectors over the same memory. What a reader has loaded holds the memory until
-   * it is released, also after the reader is closed.
+   * it is released, also after the reader is closed; the reader itself holds it until then.
    */
   @Override
   public ArrowReader reader(BufferAllocator allocator) {
@@ -205,7 +205,8 @@ public final class BorrowedStream implements TableSource {
             return prepare(places.next());
           }
         };
-    return new ResidentReader(schema, prepared, allocator, true);
+    // Between two batches, too, the memory is needed.
+    return new ResidentReader(schema, prepared, allocator, true, holds.get());
   }
 
   @Override

@@ -25,17 +25,21 @@ final class ResidentReader extends ArrowReader {
   private final Iterator<ResidentStream.Prepared> messages;
   private final Set<Long> privateDictionaries = new HashSet<>();
   private final boolean untrusted;
+  private final Runnable onClose;
   private long bytes;
 
   /**
    * @param untrusted whether bodies are checked to fit the schema before they are loaded
+   * @param onClose runs when the reader is closed
    */
   ResidentReader(
       Schema schema,
       Iterator<ResidentStream.Prepared> messages,
       BufferAllocator allocator,
-      boolean untrusted) {
+      boolean untrusted,
+      Runnable onClose) {
     super(allocator);
+    this.onClose = onClose;
     this.untrusted = untrusted;
     this.schema = schema;
     this.messages = messages;
@@ -114,6 +118,6 @@ final class ResidentReader extends ArrowReader {
 
   @Override
   protected void closeReadSource() {
-    // the memory is the stream's
+    onClose.run(); // the memory is the stream's
   }
 }

@@ -145,7 +145,7 @@ public final class ResidentStream implements TableSource, AutoCloseable {
    */
   @Override
   public ArrowReader reader(BufferAllocator allocator) {
-    return new ResidentReader(schema, messages.iterator(), allocator, false);
+    return new ResidentReader(schema, messages.iterator(), allocator, false, () -> {});
   }
 
   @Override
