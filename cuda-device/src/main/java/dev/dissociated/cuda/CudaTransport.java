@@ -113,6 +113,7 @@ public final class CudaTransport implements DeviceTransport {
 
   @Override
   public Connection connect(DissociatedUri location) {
+    Cuda.require();
     DissociatedUri below = CudaLocation.carrierOf(location);
     Transport carrier = carrier();
     Optional<CudaLocation> memory = CudaLocation.of(location);
@@ -137,6 +138,7 @@ public final class CudaTransport implements DeviceTransport {
       Connection connection,
       byte[] ticket,
       Optional<MetadataSource> metadata) {
+    Cuda.require();
     if (!(connection instanceof CudaClientConnection own)) {
       throw new DissociatedException(
           Code.INVALID_ARGUMENT, "not a connection to device memory, peer=" + connection.peer());

@@ -79,6 +79,7 @@ public final class DeviceTable implements TableSource, AutoCloseable {
    */
   public static DeviceTable copyOf(
       CudaDevice device, TableSource table, BufferAllocator allocator) {
+    Cuda.require();
     try (ArrowReader reader = table.reader(allocator);
         DeviceTableBuilder builder = on(device, table.schema(), allocator)) {
       while (reader.loadNextBatch()) {

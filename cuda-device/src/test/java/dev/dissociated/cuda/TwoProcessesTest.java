@@ -224,7 +224,7 @@ class TwoProcessesTest {
   @Test
   void shouldSayThatTheDeviceIsFull() throws Exception {
     try (Child small = start(Exporter.class, Map.of("STANDIN_CUDA_MEMORY_MB", "2"))) {
-      assertRefused("CUDA_ERROR_OUT_OF_MEMORY", small.ask("table t 1 1 50000"));
+      assertRefused("CUDA_ERROR_OUT_OF_MEMORY", small.ask("table t 1 1 150000"));
       assertEquals(0, count(small, "live.allocations"));
       assertTrue(small.ask("table t 1 1 10").startsWith("cuda:"), "there is room for this");
     }
