@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from ._segments import Segment, SegmentTable, close_all
@@ -41,6 +42,8 @@ from .wire.store import (
 _ANCILLARY = socket.CMSG_SPACE(2 * array.array("i").itemsize)
 _SLICE = 0.5  # seconds after which others may have a turn at reading
 _RECEIVE = 256 << 10
+_COMPANY = 0.002  # seconds that ends of leases wait for a request to go with
+_WINDOW = 128  # requests under way where many are sent at once
 
 
 class Lease:
@@ -98,8 +101,10 @@ class StoreChannel:
         self._hello: Optional[Hello] = None
         self._buffer = bytearray()
         self._descriptors: list[int] = []
-        self._kept = threading.Lock()  # free when the thread that looks in shall end
-        self._kept.acquire()
+        # Released to wake the keeper; a lock can be, wherever a lease ends, without waiting.
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._is_woken = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(path)
@@ -113,9 +118,11 @@ class StoreChannel:
         except BaseException:
             self._end()
             raise
-        arguments = (weakref.ref(self), self._kept)
         keeper = threading.Thread(
-            target=_look_in, args=arguments, name="dissociated-store", daemon=True
+            target=_look_in,
+            args=(weakref.ref(self), self._wake),
+            name="dissociated-store",
+            daemon=True,
         )
         keeper.start()
         _channels.add(self)
@@ -136,31 +143,67 @@ class StoreChannel:
 
         :param segments: pairs of id, from :meth:`next_segments`, and :class:`OwnSegment`
         """
-        with self._lock:
-            self._require_open()
-            self._last_request += 1
-            request = self._last_request
-            self._answers[request] = None
+        request = self._enter(1)
         try:
             message = store_message(op, request=request, **fields)
             with self._sending:
                 for number, segment in segments or ():
                     size = os.fstat(segment.descriptor).st_size
                     self._send(segment_frame(number, size), segment.descriptor)
-                self._send(frame(Kind.TAGGED, message, STORE_TAG))
-            self._settle()
+                self._send(self._releases() + frame(Kind.TAGGED, message, STORE_TAG))
             answer = self._await(request)
         except BaseException:
-            with self._lock:
-                late = self._answers.pop(request)
-            if late is not None and late.op is Op.OBJECT:
-                self.lease(late)  # and ends it at once
+            self._abandon(request)
             raise
         with self._lock:
             del self._answers[request]
         if answer.op is Op.FAILED:
             raise answer.failure()
         return answer
+
+    def call_all(self, op: Op, requests: Sequence[dict[str, Any]]) -> None:
+        """Sends requests without waiting for the answer to each; raises the first failure."""
+        failure = None
+        for begin in range(0, len(requests), _WINDOW):
+            batch = requests[begin : begin + _WINDOW]
+            first = self._enter(len(batch))
+            left = range(first, first + len(batch))
+            try:
+                frames = [
+                    frame(Kind.TAGGED, store_message(op, request=first + i, **fields), STORE_TAG)
+                    for i, fields in enumerate(batch)
+                ]
+                with self._sending:
+                    self._send(self._releases() + b"".join(frames))
+                while left:
+                    answer = self._await(left[0])
+                    with self._lock:
+                        del self._answers[left[0]]
+                    left = left[1:]
+                    if answer.op is Op.FAILED and failure is None:
+                        failure = answer.failure()
+            except BaseException:
+                for request in left:
+                    self._abandon(request)
+                raise
+        if failure is not None:
+            raise failure
+
+    def _enter(self, count: int) -> int:
+        """Numbers for so many requests; the first."""
+        with self._lock:
+            self._require_open()
+            first = self._last_request + 1
+            self._last_request += count
+            for request in range(first, first + count):
+                self._answers[request] = None
+        return first
+
+    def _abandon(self, request: int) -> None:
+        with self._lock:
+            late = self._answers.pop(request, None)
+        if late is not None and late.op is Op.OBJECT:
+            self.lease(late)  # and ends it at once
 
     def next_segments(self, count: int) -> list[int]:
         """Ids that no segment of this client's has that waits for its put."""
@@ -349,29 +392,45 @@ class StoreChannel:
         return Lease(self, answer.a, numbers, segments), places
 
     def release(self, number: int, segments: list[int]) -> None:
-        """Ends a lease; nobody uses its buffers any more. Waits for nothing."""
-        if os.getpid() == self._process:
-            self._released.append((number, segments))
-            self._settle()
+        """Ends a lease; nobody uses its buffers any more. Waits for nothing.
+
+        The daemon is told with the next request, or in a moment by the keeper.
+        """
+        if os.getpid() != self._process:
+            return
+        self._released.append((number, segments))
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # woken already
+                self._wake.release()
+
+    def tell(self) -> bool:
+        """The keeper has given ends of leases time to find company; whether it is to go on."""
+        self._is_woken = False
+        self._settle()
+        return self._socket.fileno() >= 0
+
+    def _releases(self) -> bytes:
+        """The message that ends what was released, if anything was."""
+        if not self._released:
+            return b""
+        with self._lock:
+            ended = self._forget_released()
+        if not ended:
+            return b""
+        payload = struct.pack(f"<{len(ended)}Q", *ended)
+        message = store_message(Op.RELEASE, b=len(ended), payload=payload)
+        return frame(Kind.TAGGED, message, STORE_TAG)
 
     def _settle(self) -> None:
-        """Ends what was released, unless somebody is busy: then whoever comes next does."""
-        while self._released and self._sending.acquire(False):
-            try:
-                if not self._lock.acquire(False):
-                    return
-                try:
-                    ended = self._forget_released()
-                finally:
-                    self._lock.release()
-                if ended and self._failure is None:
-                    payload = struct.pack(f"<{len(ended)}Q", *ended)
-                    message = store_message(Op.RELEASE, b=len(ended), payload=payload)
-                    self._send(frame(Kind.TAGGED, message, STORE_TAG))
-            except DissociatedError:
-                pass  # the connection has ended, and the leases with it
-            finally:
-                self._sending.release()
+        """Ends what was released."""
+        try:
+            with self._sending:
+                releases = self._releases()
+                if releases and self._failure is None:
+                    self._send(releases)
+        except DissociatedError:
+            pass  # the connection has ended, and the leases with it
         if self._closing and not self._leases:
             self._end()
 
@@ -404,19 +463,29 @@ class StoreChannel:
     def drop(self) -> None:
         """Closes what the connection has open; what is mapped and in use stays."""
         self._socket.close()
-        with contextlib.suppress(RuntimeError):  # not the first time
-            self._kept.release()
+        with contextlib.suppress(RuntimeError):  # woken already
+            self._wake.release()
         close_all(self._descriptors)
         self._descriptors = []
         self._segments.clear()
 
 
-def _look_in(reference: weakref.ref[StoreChannel], kept: threading.Lock) -> None:
+def _look_in(reference: weakref.ref[StoreChannel], wake: threading.Lock) -> None:
     """A thread per connection that keeps it going while nobody waits for an answer."""
-    while not kept.acquire(timeout=_SLICE):
+    look = time.monotonic() + _SLICE
+    while True:
+        is_woken = wake.acquire(timeout=max(0.0, look - time.monotonic()))
+        if is_woken:
+            time.sleep(_COMPANY)
         channel = reference()
-        if channel is None or not channel.look_in():
+        if channel is None:
             return
+        if is_woken and not channel.tell():
+            return
+        if time.monotonic() >= look:
+            look = time.monotonic() + _SLICE
+            if not channel.look_in():
+                return
         del channel
 
 

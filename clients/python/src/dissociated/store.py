@@ -17,7 +17,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 import pyarrow as pa
@@ -176,6 +176,39 @@ class Store:
         with self._tensor(name, dense.type, array.shape, array.dtype, options) as target:
             np.copyto(target, array)
         return True
+
+    def put_many(
+        self,
+        objects: Mapping[str, Any],
+        *,
+        replace: bool = False,
+        pin: bool = False,
+        ttl: Optional[float] = None,
+    ) -> None:
+        """Puts many small objects of bytes without waiting for each; larger ones one by one.
+
+        Where one fails, the others are put all the same, and the first failure is raised.
+        """
+        options = _options(replace, pin, ttl)
+        small, large = [], {}
+        for name, data in objects.items():
+            view = memoryview(data).cast("B")
+            if len(view) > _INLINE_LIMIT:
+                large[name] = view
+                continue
+            entry = buffer_entry(INLINE, 0, len(view)) if len(view) else b""
+            small.append(
+                {
+                    "name": check_name(name),
+                    "kind": ObjectType.BYTES,
+                    "b": 1 if entry else 0,
+                    "payload": entry + bytes(view),
+                    **options,
+                }
+            )
+        self._channel.call_all(Op.PUT, small)
+        for name, view in large.items():
+            self.put(name, view, replace=replace, pin=pin, ttl=ttl)
 
     def _put_parts(
         self, name: str, kind: ObjectType, parts: Sequence[Any], options: dict[str, int]

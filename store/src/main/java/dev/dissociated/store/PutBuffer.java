@@ -51,6 +51,14 @@ final class PutBuffer implements AutoCloseable {
     return spare == null ? ByteBuffer.allocateDirect(INLINE_LIMIT) : spare.clear();
   }
 
+  /** A put of little. */
+  static StoreMessage inline(String name, byte[] bytes, PutOptions how) {
+    List<BufferRef> refs =
+        bytes.length == 0 ? List.of() : List.of(BufferRef.inline(0, bytes.length));
+    ByteBuffer inline = ByteBuffer.wrap(bytes);
+    return StoreMessage.put(ObjectType.BYTES, how.flags(), name, how.ttlMillis(), refs, inline);
+  }
+
   /** Appends memory. */
   void append(long address, long bytes) {
     length += bytes;

@@ -4,9 +4,11 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.transport.MemoryUsage;
 import dev.dissociated.shm.GuestListener;
+import dev.dissociated.shm.HostMemory;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.TimeUnit;
+import java.util.function.LongPredicate;
 import java.util.function.LongSupplier;
 
 /**
@@ -62,6 +64,7 @@ final class Room {
   private record Parked(Claim claim, long deadline) {}
 
   private final GuestListener memory;
+  private final LongPredicate reclaim;
   private final Displacement displacement;
   private final LongSupplier leasedBytes;
   private final LongSupplier holders;
@@ -72,15 +75,19 @@ final class Room {
   private long returning;
 
   /**
+   * @param reclaim asks clients to unmap so many bytes of what nobody needs, and counts them as
+   *     returning; false when there is nothing
    * @param leasedBytes what clients hold
    * @param holders how many clients hold leases
    */
   Room(
       GuestListener memory,
+      LongPredicate reclaim,
       Displacement displacement,
       LongSupplier leasedBytes,
       LongSupplier holders) {
     this.memory = memory;
+    this.reclaim = reclaim;
     this.displacement = displacement;
     this.leasedBytes = leasedBytes;
     this.holders = holders;
@@ -123,6 +130,9 @@ final class Room {
       if (coming >= missing) {
         return false;
       }
+      if (reclaim.test(missing - coming)) {
+        continue;
+      }
       DissociatedException failure = displacement.takeFailure();
       if (failure != null || !displacement.displaceOldest()) {
         if (failure == null && coming > 0) {
@@ -151,13 +161,14 @@ final class Room {
             + ": no room, needs="
             + needs
             + " free="
-            + Math.max(0, usage.limit() - usage.reserved())
+            + Math.max(0, Math.min(usage.limit() - usage.reserved(), HostMemory.left()))
             + " limit="
             + usage.limit()
             + " leased="
             + leasedBytes.getAsLong()
             + " clients="
             + holders.getAsLong()
+            + (memory.segmentsLeft() > 0 ? "" : ", and no descriptor is left for a segment")
             + (cause == null ? "" : ", and the spill disk takes nothing: " + cause.getMessage()),
         cause);
   }

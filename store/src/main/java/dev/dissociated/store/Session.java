@@ -403,9 +403,14 @@ final class Session implements GuestHandler {
         });
   }
 
+  /** Whether the client may have a segment mapped. */
+  boolean shows(SharedSegment segment) {
+    return !over && end.shows(segment);
+  }
+
   /** Asks the client to unmap a segment that nobody needs, if it was shown to it. */
   boolean hide(SharedSegment segment) {
-    if (over || !end.shows(segment)) {
+    if (!shows(segment)) {
       return false;
     }
     hiding.put(segment.id(), segment);

@@ -82,7 +82,7 @@ public final class Store implements AutoCloseable {
     spill = options.spill().map(folder -> new Spill(folder, new SpillHost())).orElse(null);
     boolean evicts = options.evict() == StoreOptions.Evict.LRU;
     displacement = spill != null ? spill : new Eviction(catalogue, evicts);
-    room = new Room(listener, displacement, catalogue::leasedBytes, this::holders);
+    room = new Room(listener, this::reclaim, displacement, catalogue::leasedBytes, this::holders);
     clock =
         Executors.newSingleThreadScheduledExecutor(
             task -> {
@@ -425,18 +425,35 @@ public final class Store implements AutoCloseable {
   /** Gives memory back that no object lies in any more; clients are asked to unmap it. */
   private void give(ObjectMemory memory) {
     memory.free();
-    for (SharedSegment segment : memory.segments()) {
-      Set<Session> clients = new HashSet<>();
-      for (Session session : sessions) {
-        if (session.hide(segment)) {
-          clients.add(session);
-        }
-      }
-      if (!clients.isEmpty()) {
-        hiding.put(segment.id(), new Hiding(segment.charge(), clients));
-        room.returning(segment.charge());
+    memory.segments().forEach(this::hide);
+  }
+
+  /** Asks all clients that have a segment mapped to unmap it. */
+  private void hide(SharedSegment segment) {
+    Set<Session> clients = new HashSet<>();
+    for (Session session : sessions) {
+      if (session.hide(segment)) {
+        clients.add(session);
       }
     }
+    if (!clients.isEmpty()) {
+      hiding.put(segment.id(), new Hiding(segment.charge(), clients));
+      room.returning(segment.charge());
+    }
+  }
+
+  /** Gives segments up that small objects have left, and that only clients keep. */
+  private boolean reclaim(long bytes) {
+    long found = 0;
+    for (SharedSegment idle : listener.idlePublic()) {
+      long clients = sessions.stream().filter(session -> session.shows(idle)).count();
+      // Streams would keep it for as long as they are connected.
+      if (found < bytes && clients == listener.shownTo(idle) && listener.retire(idle)) {
+        hide(idle);
+        found += idle.charge();
+      }
+    }
+    return found > 0;
   }
 
   /** What the disk needs of this store. */

@@ -6,7 +6,10 @@ import dev.dissociated.protocol.transport.MessageHandler;
 import dev.dissociated.shm.GuestClientEnd;
 import dev.dissociated.shm.OwnSegment;
 import java.nio.ByteBuffer;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Executors;
@@ -26,6 +29,13 @@ import org.apache.arrow.memory.ArrowBuf;
  */
 final class StoreChannel {
   private static final long SLICE_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
+
+  /** How long ends of leases wait for company. */
+  private static final long RELEASE_NANOS = TimeUnit.MILLISECONDS.toNanos(1);
+
+  /** Requests under way at a time where many are sent at once. */
+  private static final int WINDOW = 256;
+
   private static final int MOST_SEGMENT_ID = (1 << 24) - 1;
   private static final ScheduledExecutorService HOUSEKEEPING =
       Executors.newSingleThreadScheduledExecutor(
@@ -50,6 +60,7 @@ final class StoreChannel {
   private long lastRequest;
   private int lastSegment;
   private int leases;
+  private final EndedLeases ended = new EndedLeases();
   private boolean reading;
   private boolean closing;
   private boolean gone;
@@ -172,8 +183,73 @@ final class StoreChannel {
   }
 
   private void send(StoreMessage message) {
-    connection.sendTagged(StoreMessage.TAG, message.encode());
+    sendLater(message);
     connection.flush();
+  }
+
+  private void sendLater(StoreMessage message) {
+    sendReleases();
+    connection.sendTagged(StoreMessage.TAG, message.encode());
+  }
+
+  /** Ends of leases go with the next request: alone, each would wake the daemon for nothing. */
+  private boolean sendReleases() {
+    synchronized (ended) { // so that no request overtakes them
+      long[] leases = ended.take();
+      if (leases.length > 0) {
+        connection.sendTagged(StoreMessage.TAG, StoreMessage.release(leases).encode());
+      }
+      return leases.length > 0;
+    }
+  }
+
+  /** Where no request has come, after a moment. */
+  private void flushReleases() {
+    synchronized (this) {
+      if (failure != null || gone) {
+        return;
+      }
+    }
+    try {
+      if (sendReleases()) {
+        connection.flush();
+      }
+    } catch (DissociatedException e) {
+      // The connection has ended, and the leases with it.
+    }
+  }
+
+  /**
+   * Sends requests without waiting for the answer to each, and waits for all of them.
+   *
+   * @throws DissociatedException the first failure, once all that were sent have been answered
+   */
+  void callAll(Iterator<StoreMessage> requests) {
+    Deque<Map.Entry<Long, Call>> waiting = new ArrayDeque<>();
+    DissociatedException first = null;
+    try {
+      while (requests.hasNext() || !waiting.isEmpty()) {
+        while (requests.hasNext() && waiting.size() < WINDOW) {
+          StoreMessage request = requests.next();
+          Call call = new Call();
+          long number = enter(call);
+          waiting.add(Map.entry(number, call));
+          sendLater(request.withRequest(number));
+        }
+        connection.flush();
+        // The daemon goes on with the second half while the answers to the first are read.
+        for (int left = (waiting.size() + 1) / 2; left > 0; left--) {
+          StoreMessage answer = await(waiting.peek().getValue());
+          waiting.remove();
+          first = first == null && answer.op() == Op.FAILED ? answer.failure() : first;
+        }
+      }
+    } finally {
+      waiting.forEach(call -> abandon(call.getKey(), call.getValue()));
+    }
+    if (first != null) {
+      throw first;
+    }
   }
 
   private StoreMessage await(Call call) {
@@ -251,20 +327,18 @@ final class StoreChannel {
     return ref.length() == 0 ? 0 : connection.remoteMemory().resolve(ref.address(), ref.length());
   }
 
-  /** Ends a lease; nothing may use its buffers any more. */
+  /** Ends a lease; nothing may use its buffers any more. The daemon is told in a moment. */
   void release(long lease, List<BufferRef> refs) {
-    boolean tell;
     synchronized (this) {
       count(refs, -1);
       leases--;
-      tell = failure == null && !gone;
     }
-    try {
-      if (tell) {
-        send(StoreMessage.release(lease));
+    switch (ended.add(lease)) {
+      case FIRST -> HOUSEKEEPING.schedule(this::flushReleases, RELEASE_NANOS, TimeUnit.NANOSECONDS);
+      case MORE -> {
+        // goes with the first
       }
-    } catch (DissociatedException e) {
-      // The connection has ended, and the lease with it.
+      case MANY -> flushReleases();
     }
     closeIfUnused();
   }

@@ -12,6 +12,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.function.Consumer;
 import org.apache.arrow.memory.ArrowBuf;
@@ -117,6 +118,28 @@ public final class StoreClient implements AutoCloseable {
       }
       copy.put(channel, ObjectType.BYTES, name, how, null);
     }
+  }
+
+  /**
+   * Puts many small objects of bytes, copied, without waiting for each; those up to 64 KiB. Larger
+   * ones are put one after the other.
+   *
+   * @throws DissociatedException what the first one failed with that did; the others are put
+   */
+  public void putAll(Map<String, byte[]> objects, PutOptions how) {
+    List<Map.Entry<String, byte[]>> large = new ArrayList<>();
+    for (Map.Entry<String, byte[]> object : objects.entrySet()) {
+      StoreName.check(object.getKey());
+      if (object.getValue().length > PutBuffer.INLINE_LIMIT) {
+        large.add(object);
+      }
+    }
+    channel.callAll(
+        objects.entrySet().stream()
+            .filter(object -> object.getValue().length <= PutBuffer.INLINE_LIMIT)
+            .map(object -> PutBuffer.inline(object.getKey(), object.getValue(), how))
+            .iterator());
+    large.forEach(object -> put(object.getKey(), ByteBuffer.wrap(object.getValue()), how));
   }
 
   /** Puts all batches of a reader as one table, which is copied; the reader stays the caller's. */

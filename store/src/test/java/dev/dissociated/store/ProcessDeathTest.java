@@ -13,6 +13,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Random;
 import java.util.stream.Stream;
 import org.apache.arrow.memory.ArrowBuf;
@@ -21,10 +22,15 @@ import org.apache.arrow.memory.RootAllocator;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 /** Producers and readers that are killed, and what they leave behind: nothing. */
 class ProcessDeathTest {
   private static final int SIZE = 1 << 20;
+
+  /** All small objects fit into the first segment, so that descriptors can be counted. */
+  private static final Map<String, String> ONE_SEGMENT =
+      Map.of("segment-bytes", String.valueOf(4 * SIZE));
 
   /** Stands at every point of an object's making, and waits there to be killed. */
   public static final class Midway {
@@ -152,23 +158,32 @@ class ProcessDeathTest {
 
   @Test
   void shouldLeaveNothingAfterRandomKills() throws Exception {
-    kill(5);
+    kill(5, StoreFixture.LIMIT, StoreOptions.DEFAULT);
+  }
+
+  @Test
+  void shouldLeaveNothingAfterRandomKillsWhileObjectsGoToTheDisk(@TempDir Path folder)
+      throws Exception {
+    kill(5, 12 * SIZE, StoreOptions.DEFAULT.spill(folder));
+    try (Stream<Path> names = Files.list(folder)) {
+      assertEquals(0, names.count());
+    }
   }
 
   @Test
   @Tag("long")
   @Timeout(3600)
   void shouldLeaveNothingAfterAThousandRandomKills() throws Exception {
-    kill(250); // of four clients each
+    kill(250, StoreFixture.LIMIT, StoreOptions.DEFAULT); // of four clients each
   }
 
-  private static void kill(int times) throws Exception {
+  private static void kill(int times, long limit, StoreOptions options) throws Exception {
     long seed = System.nanoTime();
     System.out.println("seed of the kills: " + seed);
     Random random = new Random(seed);
-    try (StoreFixture fixture = new StoreFixture();
+    try (StoreFixture fixture = new StoreFixture(limit, options, ONE_SEGMENT);
         StoreClient client = fixture.client()) {
-      client.put("mine", new byte[SIZE]);
+      client.put("mine", ByteBuffer.allocate(SIZE), PutOptions.DEFAULT.pinnedDown());
       // The segment that small objects share stays for the next of them, mapped at both ends.
       client.put("n", new byte[1]);
       client.get("n").close();
@@ -193,6 +208,7 @@ class ProcessDeathTest {
           client.delete(left.name());
         }
         await("the memory, seed=" + seed, () -> client.usage().used() == SIZE);
+        assertEquals(0, client.usage().spilledBytes(), "seed=" + seed);
       }
       assertEquals(files, files(fixture), "seed=" + seed);
       await("the descriptors, seed=" + seed, () -> StoreFixture.Counts.now().equals(before));

@@ -144,6 +144,29 @@ class SpillTest {
   }
 
   @Test
+  void shouldHaveBackWhatClientsStillHaveMapped() {
+    try (StoreFixture fixture = new StoreFixture();
+        StoreClient client = fixture.client();
+        StoreClient other = fixture.client()) {
+      for (int i = 0; i < 4; i++) {
+        client.put("o" + i, bytes(i, 12 * MIB));
+        assertArrayEquals(bytes(i, 12 * MIB), read(other, "o" + i));
+      }
+      client.put("small", bytes(7, 1000));
+      assertArrayEquals(bytes(7, 1000), read(other, "small"));
+      for (int i = 0; i < 4; i++) {
+        client.delete("o" + i);
+      }
+      // One piece of memory, where there are four, which the other client has mapped.
+      byte[] large = bytes(5, 50 * MIB);
+      client.put("large", large);
+      assertArrayEquals(large, read(other, "large"));
+      assertArrayEquals(bytes(7, 1000), read(other, "small"));
+      assertTrue(fixture.store.usage().reserved() <= StoreFixture.LIMIT);
+    }
+  }
+
+  @Test
   void shouldNotLetOthersWaitForTheDisk() throws Exception {
     try (StoreFixture fixture = spilling();
         StoreClient client = fixture.client();

@@ -9,6 +9,7 @@ import dev.dissociated.protocol.transport.ListenOptions;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
@@ -56,9 +57,17 @@ final class StoreFixture implements AutoCloseable {
   }
 
   StoreFixture(long limit, StoreOptions options) {
+    this(limit, options, Map.of());
+  }
+
+  /**
+   * @param more properties of the listener
+   */
+  StoreFixture(long limit, StoreOptions options, Map<String, String> more) {
     // Nothing is held ready, so that what is counted is what was put.
-    store =
-        Store.listen(new ListenOptions("", limit, Map.of("warm", "0", "linger-ms", "0")), options);
+    Map<String, String> properties = new HashMap<>(Map.of("warm", "0", "linger-ms", "0"));
+    properties.putAll(more);
+    store = Store.listen(new ListenOptions("", limit, properties), options);
   }
 
   StoreClient client() {

@@ -95,18 +95,45 @@ final class Arena {
     List<Segment> dropped;
     synchronized (lock) {
       segment.shownTo--;
-      if (segment.adopted) {
-        dropped = endedAdopted(segment);
-        countUntilFreed(dropped);
-      } else {
+      if (!segment.disowned && !segment.adopted) {
         dropped = ended(segment.pool);
+      } else {
+        dropped = endedAlone(segment);
+        countUntilFreed(dropped);
       }
     }
-    if (segment.adopted) {
-      reaper.free(dropped);
-    } else {
-      dropped.forEach(Segment::unmap);
+    reaper.free(dropped);
+  }
+
+  int shownTo(Segment segment) {
+    synchronized (lock) {
+      return segment.shownTo;
     }
+  }
+
+  /** Segments of a pool that only peers keep: no block of them is handed out. */
+  List<Segment> idle(SegmentPool pool) {
+    synchronized (lock) {
+      return pool.segments.stream()
+          .filter(segment -> segment.shownTo > 0 && segment.blocks.isEmpty())
+          .toList();
+    }
+  }
+
+  /** Takes such a segment out of its pool, for ever; it goes when no peer has it any more. */
+  boolean retire(Segment segment) {
+    List<Segment> dropped;
+    synchronized (lock) {
+      if (segment.disowned || segment.dropped || !segment.blocks.isEmpty()) {
+        return false;
+      }
+      segment.pool.forget(segment);
+      segment.disowned = true;
+      dropped = endedAlone(segment);
+      countUntilFreed(dropped);
+    }
+    reaper.free(dropped);
+    return true;
   }
 
   /** A block comes back. */
@@ -140,6 +167,9 @@ final class Arena {
 
   /** Counts so much as used; false when there is no room, or not yet: see {@link #freeing}. */
   boolean reserve(long bytes) {
+    if (Segment.adopted() >= OpenFiles.mostAdopted()) {
+      return false;
+    }
     List<Segment> dropped = new ArrayList<>();
     boolean fits;
     synchronized (lock) {
@@ -209,13 +239,14 @@ final class Arena {
     synchronized (lock) {
       segment.disowned = true;
       used -= segment.charge;
-      dropped = endedAdopted(segment);
+      dropped = endedAlone(segment);
       countUntilFreed(dropped);
     }
     reaper.free(dropped);
   }
 
-  private List<Segment> endedAdopted(Segment segment) {
+  /** What can be dropped of a segment that belongs to no pool any more. */
+  private List<Segment> endedAlone(Segment segment) {
     if (!segment.disowned || segment.shownTo > 0 || segment.dropped) {
       return Collections.emptyList();
     }

@@ -1,6 +1,7 @@
 package dev.dissociated.shm;
 
 import dev.dissociated.protocol.transport.Listener;
+import java.util.List;
 
 /**
  * A listener that lets another protocol in beside streams. A connection is a guest's when its first
@@ -38,6 +39,26 @@ public interface GuestListener extends Listener {
    * @return owned by the caller; null when the memory limit leaves no room
    */
   ReservedSegment reserve(long bytes);
+
+  /** How many more segments of clients this process has descriptors for. */
+  int segmentsLeft();
+
+  /**
+   * Segments for public blocks of which none is handed out, and which connections have been shown.
+   * They serve new blocks again; where other memory is needed they can be {@link #retire}d.
+   */
+  List<SharedSegment> idlePublic();
+
+  /**
+   * Takes no more blocks from such a segment. Its memory goes when the last connection has
+   * concealed it or ended; it is not to be closed.
+   *
+   * @return false when it is not idle any more
+   */
+  boolean retire(SharedSegment idle);
+
+  /** How many connections have been shown a segment and have not concealed it. */
+  int shownTo(SharedSegment segment);
 
   /** Bytes that nobody needs any more, and that the kernel has not got back yet. */
   long freeing();

@@ -2,6 +2,7 @@ package dev.dissociated.shm;
 
 import java.nio.file.Path;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 
 /**
  * How much memory this process may have: the machine's, or less where a control group says so.
@@ -13,9 +14,17 @@ public final class HostMemory {
   private static final int SPARE_SHARE = 16;
   private static final Path PROC = Path.of("/proc");
 
+  /** Limits are read again after so long. */
+  private static final long STALE_NANOS = TimeUnit.SECONDS.toNanos(1);
+
   private static final class Holder {
     static final List<MemoryGroup> GROUPS = MemoryGroup.ofProcess(PROC.resolve("self"));
   }
+
+  /** The groups that limit anything, as they were a moment ago. */
+  private record Limited(List<MemoryGroup> groups, long nanoTime) {}
+
+  private static volatile Limited limited;
 
   private HostMemory() {}
 
@@ -37,15 +46,31 @@ public final class HostMemory {
    * Bytes that can still be taken before the kernel would end a process of the control group, less
    * what is kept for the process itself; {@link Long#MAX_VALUE} where nothing limits it.
    */
-  static long left() {
+  public static long left() {
+    return left(Long.MAX_VALUE);
+  }
+
+  /** As {@link #left}, or any number from {@code enough} on where there is that much. */
+  static long left(long enough) {
     long left = Long.MAX_VALUE;
-    for (MemoryGroup group : Holder.GROUPS) {
+    for (MemoryGroup group : limited()) {
       long limit = group.limit();
-      if (limit != Long.MAX_VALUE) {
-        left = Math.min(left, group.left() - Math.min(MOST_SPARE, limit / SPARE_SHARE));
-      }
+      long spare = Math.min(MOST_SPARE, limit / SPARE_SHARE);
+      left = Math.min(left, group.left(enough == Long.MAX_VALUE ? enough : enough + spare) - spare);
     }
     return left;
+  }
+
+  private static List<MemoryGroup> limited() {
+    Limited known = limited;
+    long now = System.nanoTime();
+    if (known == null || now - known.nanoTime() > STALE_NANOS) {
+      List<MemoryGroup> groups =
+          Holder.GROUPS.stream().filter(group -> group.limit() != Long.MAX_VALUE).toList();
+      known = new Limited(groups, now);
+      limited = known;
+    }
+    return known.groups();
   }
 
   /** From {@code /proc/meminfo}, which counts in KiB; a cautious guess where it cannot be read. */

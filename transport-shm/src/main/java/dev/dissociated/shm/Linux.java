@@ -64,7 +64,7 @@ final class Linux {
   static final int PAGE = 4096;
 
   /** Taking less is not worth the reading of limits. */
-  private static final long ASK_FROM = 1L << 20;
+  static final long ASK_FROM = 1L << 20;
 
   static final int SOCK_STREAM = 1;
   private static final int AF_UNIX = 1;
@@ -251,7 +251,6 @@ final class Linux {
 
   /** Bytes written to a file, at least one. */
   static long write(int fd, long address, long length) {
-    requireLeft(length);
     while (true) {
       long written = Libc.write(fd, address, length);
       if (written > 0) {
@@ -288,9 +287,9 @@ final class Linux {
    * The kernel does not refuse memory beyond the limit of a control group: it kills. So this asks
    * before much is taken.
    */
-  private static void requireLeft(long bytes) {
+  static void requireLeft(long bytes) {
     if (bytes >= ASK_FROM) {
-      long left = HostMemory.left();
+      long left = HostMemory.left(bytes);
       if (bytes > left) {
         throw new DissociatedException(
             Code.RESOURCE_EXHAUSTED,

@@ -87,15 +87,22 @@ record MemoryGroup(Path folder, boolean first) {
     return limit >= NO_LIMIT ? Long.MAX_VALUE : limit;
   }
 
-  /** Bytes below the limit, with those that the kernel takes back from its cache of files. */
-  long left() {
+  /**
+   * Bytes below the limit, with those that the kernel takes back from its cache of files where
+   * there would not be enough otherwise: counting those is slow.
+   */
+  long left(long enough) {
+    long left = limit() - number(file("current", "usage_in_bytes"), 0);
+    if (left >= enough) {
+      return left;
+    }
     long cached = 0;
     for (String line : lines(file("stat", "stat"))) {
       if (line.matches(first ? "total_(in)?active_file \\d{1,18}" : "(in)?active_file \\d{1,18}")) {
         cached += Long.parseLong(line.substring(line.indexOf(' ') + 1));
       }
     }
-    return limit() - number(file("current", "usage_in_bytes"), 0) + cached;
+    return left + cached;
   }
 
   private static long number(Path file, long otherwise) {

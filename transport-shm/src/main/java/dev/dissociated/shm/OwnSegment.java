@@ -106,9 +106,16 @@ public final class OwnSegment implements AutoCloseable {
     }
   }
 
-  /** Copies memory to the end. */
+  /**
+   * Copies memory to the end.
+   *
+   * @throws DissociatedException RESOURCE_EXHAUSTED when the limit of a control group is near
+   */
   public void append(long source, long length) {
     require(State.WRITABLE);
+    if ((committed + length) / Linux.ASK_FROM > committed / Linux.ASK_FROM) {
+      Linux.requireLeft(Math.max(length, Linux.ASK_FROM));
+    }
     for (long done = 0; done < length; ) {
       done += Linux.write(descriptor, source + done, length - done);
     }

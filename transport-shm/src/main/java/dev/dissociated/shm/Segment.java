@@ -3,6 +3,7 @@ package dev.dissociated.shm;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Memory of this process that peers can map read-only: a sealed memory file, mapped writable once.
@@ -16,6 +17,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 final class Segment {
   private static final int SEALS =
       Linux.F_SEAL_SHRINK | Linux.F_SEAL_GROW | Linux.F_SEAL_FUTURE_WRITE | Linux.F_SEAL_SEAL;
+
+  private static final AtomicInteger ADOPTED = new AtomicInteger();
 
   final int id;
   final long size;
@@ -64,7 +67,14 @@ final class Segment {
 
   /** Takes over a segment that has been checked. It is not mapped yet. */
   static Segment adopt(HandedSegment handed, long charge, SegmentPool pool) {
-    return new Segment(SegmentRegistry.newId(), handed.size(), charge, handed.take(), pool);
+    int id = SegmentRegistry.newId();
+    ADOPTED.incrementAndGet();
+    return new Segment(id, handed.size(), charge, handed.take(), pool);
+  }
+
+  /** How many adopted segments have a descriptor open in this process. */
+  static int adopted() {
+    return ADOPTED.get();
   }
 
   /** Where an adopted segment can be read in this process; mapped when first asked for. */
@@ -167,6 +177,9 @@ final class Segment {
         }
       }
       Linux.close(descriptor);
+      if (adopted) {
+        ADOPTED.decrementAndGet();
+      }
     }
   }
 }

@@ -54,6 +54,9 @@ final class SegmentRegistry {
 
   static synchronized void remove(Segment segment) {
     IDS.remove(segment.id);
+    if (segment.address == 0) {
+      return; // never mapped here
+    }
     byAddress = Arrays.stream(byAddress).filter(other -> other != segment).toArray(Segment[]::new);
   }
 

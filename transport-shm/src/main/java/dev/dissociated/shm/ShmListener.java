@@ -130,6 +130,28 @@ final class ShmListener implements GuestListener {
   }
 
   @Override
+  public int segmentsLeft() {
+    return Math.max(0, OpenFiles.mostAdopted() - Segment.adopted());
+  }
+
+  @Override
+  public List<SharedSegment> idlePublic() {
+    return arena.idle(publicPool).stream()
+        .map(segment -> new SharedSegment(arena, segment))
+        .toList();
+  }
+
+  @Override
+  public boolean retire(SharedSegment idle) {
+    return arena.retire(idle.segment);
+  }
+
+  @Override
+  public int shownTo(SharedSegment segment) {
+    return arena.shownTo(segment.segment);
+  }
+
+  @Override
   public long freeing() {
     return arena.freeing();
   }

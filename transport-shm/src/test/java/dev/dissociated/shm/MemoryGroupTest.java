@@ -49,8 +49,9 @@ class MemoryGroupTest {
     List<MemoryGroup> groups = MemoryGroup.ofProcess(process);
     assertEquals(3, groups.size());
     assertEquals(1_000_000, smallest(groups));
-    assertEquals(1_500_123, groups.get(0).left());
-    assertEquals(100_000, groups.get(2).left());
+    assertEquals(1_500_123, groups.get(0).left(Long.MAX_VALUE));
+    assertEquals(1_500_000, groups.get(0).left(1));
+    assertEquals(100_000, groups.get(2).left(Long.MAX_VALUE));
   }
 
   @Test
@@ -74,7 +75,7 @@ class MemoryGroupTest {
         "active_file 1\ntotal_active_file 10\ntotal_inactive_file 20");
     List<MemoryGroup> groups = MemoryGroup.ofProcess(process);
     assertEquals(4194304, smallest(groups));
-    assertEquals(194304 + 30, groups.get(0).left());
+    assertEquals(194304 + 30, groups.get(0).left(Long.MAX_VALUE));
     group("memory", "memory.limit_in_bytes", "9223372036854771712");
     assertEquals(Long.MAX_VALUE, smallest(groups));
   }
