@@ -10,6 +10,9 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 
 /** Reads a flight into a GPU's memory, and says what it got and what it cost. */
 final class DeviceClient {
+  /** Every so many rows are looked at: all of them would take longer than the rest of the test. */
+  private static final int SAMPLED = 97;
+
   private DeviceClient() {}
 
   /** The words are the server's URI and the flight's name. */
@@ -23,7 +26,7 @@ final class DeviceClient {
         rows += batch.rows();
         try (VectorSchemaRoot root = batch.copyToHost(allocator)) {
           for (FieldVector vector : root.getFieldVectors()) {
-            for (int row = 0; row < root.getRowCount(); row++) {
+            for (int row = 0; row < root.getRowCount(); row += SAMPLED) {
               hash = 31 * hash + vector.hashCode(row);
             }
           }
