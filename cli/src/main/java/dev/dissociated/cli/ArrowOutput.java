@@ -2,6 +2,7 @@ package dev.dissociated.cli;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.store.flight.DictionaryChanges;
 import java.io.IOException;
 import java.nio.channels.Channels;
 import java.nio.channels.FileChannel;
@@ -10,12 +11,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
-import java.util.HashMap;
-import java.util.Map;
-import org.apache.arrow.memory.ArrowBuf;
-import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
-import org.apache.arrow.vector.dictionary.Dictionary;
 import org.apache.arrow.vector.ipc.ArrowFileWriter;
 import org.apache.arrow.vector.ipc.ArrowReader;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
@@ -31,7 +27,7 @@ final class ArrowOutput implements AutoCloseable {
   private final boolean isStream;
   private final ArrowWriter writer;
   private final ArrowReader reader;
-  private Map<Long, Long> first;
+  private DictionaryChanges dictionaries;
   private boolean finished;
 
   ArrowOutput(String file, ArrowReader reader, VectorSchemaRoot root) throws IOException {
@@ -60,30 +56,15 @@ final class ArrowOutput implements AutoCloseable {
 
   /** Writes the batch that the reader holds. */
   void write() throws IOException {
-    Map<Long, Long> dictionaries = dictionaryMarks();
-    if (first == null) {
-      first = dictionaries;
-    } else if (!isStream && !dictionaries.equals(first)) {
+    if (dictionaries == null) {
+      dictionaries = new DictionaryChanges(reader);
+    } else if (!isStream && dictionaries.haveChanged()) {
       throw new DissociatedException(
           Code.UNSUPPORTED,
           "a dictionary changes within the stream, which an Arrow file cannot hold: give --output a"
               + " name ending in .arrows");
     }
     writer.writeBatch();
-  }
-
-  /** Per dictionary a number that changes when it is replaced or appended to. */
-  private Map<Long, Long> dictionaryMarks() throws IOException {
-    Map<Long, Long> marks = new HashMap<>();
-    for (Map.Entry<Long, Dictionary> entry : reader.getDictionaryVectors().entrySet()) {
-      FieldVector vector = entry.getValue().getVector();
-      long mark = vector.getValueCount();
-      for (ArrowBuf buffer : vector.getBuffers(false)) {
-        mark = 31 * mark + buffer.memoryAddress();
-      }
-      marks.put(entry.getKey(), mark);
-    }
-    return marks;
   }
 
   /** The stream was whole. */

@@ -11,7 +11,9 @@ import dev.dissociated.protocol.stream.TableSource;
 import dev.dissociated.protocol.stream.TicketSource;
 import dev.dissociated.protocol.transport.Peer;
 import dev.dissociated.store.ObjectInfo;
+import dev.dissociated.store.ObjectType;
 import dev.dissociated.store.Store;
+import dev.dissociated.store.flight.StoreProducer;
 import java.io.IOException;
 import java.nio.channels.Channels;
 import java.nio.channels.FileChannel;
@@ -77,6 +79,11 @@ final class Catalog implements TicketSource, AutoCloseable {
     device = copy;
   }
 
+  /** The objects beside the files, where there are any. */
+  Optional<Store> store() {
+    return Optional.ofNullable(store);
+  }
+
   /** Whose objects are served beside the files; closed with this. */
   void store(Store opened) {
     store = opened;
@@ -101,14 +108,10 @@ final class Catalog implements TicketSource, AutoCloseable {
     List<String> names = new ArrayList<>(files.keySet());
     if (store != null) {
       store.list().stream()
-          .filter(object -> object.type().isTable())
+          .filter(object -> object.type() != ObjectType.PICKLE)
           .forEach(object -> names.add(object.name()));
     }
     return names;
-  }
-
-  private Optional<TableSource> object(String name) {
-    return store == null ? Optional.empty() : store.table(name);
   }
 
   @Override
@@ -173,11 +176,7 @@ final class Catalog implements TicketSource, AutoCloseable {
   TableSource stream(String name) {
     String file = files.get(name);
     if (file == null) {
-      return object(name)
-          .orElseThrow(
-              () ->
-                  new DissociatedException(
-                      Code.NOT_FOUND, "no such name, or no table, name=" + name));
+      return StoreProducer.object(store(), name);
     }
     ResidentStream known = resident.get(name);
     if (known != null) {
@@ -237,7 +236,7 @@ final class Catalog implements TicketSource, AutoCloseable {
       // A table on the disk is not brought back only to be described.
       return object == null || !object.type().isTable() || object.spilled()
           ? null
-          : object(object.name()).orElse(null);
+          : store.table(object.name()).orElse(null);
     } catch (DissociatedException e) {
       return null; // what was put as a table is none
     }

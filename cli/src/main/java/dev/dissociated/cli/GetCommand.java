@@ -10,14 +10,13 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.StreamSummary;
 import dev.dissociated.protocol.stream.DissociatedReader;
 import dev.dissociated.protocol.stream.StreamStatistics;
+import dev.dissociated.store.BytesFormat;
 import dev.dissociated.store.StoreClient;
 import dev.dissociated.store.StoreObject;
+import dev.dissociated.store.flight.FlightStore;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
@@ -56,8 +55,6 @@ final class GetCommand implements Callable<Integer> {
       return name().toLowerCase(Locale.ROOT);
     }
   }
-
-  private static final int COPY_STEP = 1 << 20;
 
   @Spec private CommandSpec spec;
 
@@ -138,18 +135,19 @@ final class GetCommand implements Callable<Integer> {
    * then read like any other stream.
    */
   private Optional<Integer> object(BufferAllocator allocator, long started) throws Exception {
-    if (wait == 0 && !objects(allocator)) {
-      return Optional.empty();
-    }
     return target.with(
         () -> {
-          try (StoreClient store = target.store(allocator)) {
-            Duration patience = Duration.ofNanos(Math.round(wait * 1e9));
-            try (StoreObject object = store.get(name, patience)) {
+          try (StoreClient store = connect(allocator)) {
+            if (store == null || wait == 0 && isStream(store)) {
+              return Optional.empty();
+            }
+            try (StoreObject object = store.get(name, patience())) {
               if (object.type().isTable()) {
                 return Optional.empty();
               }
-              write(object);
+              if (output != null) {
+                RawOutput.write(output, out -> copy(object, out));
+              }
               print(object, (System.nanoTime() - started) / 1e9);
               return Optional.of(Main.OK);
             }
@@ -157,43 +155,35 @@ final class GetCommand implements Callable<Integer> {
         });
   }
 
-  /** Whether the server has an object of that name. */
-  private boolean objects(BufferAllocator allocator) {
-    try (StoreClient store = target.store(allocator)) {
-      return store.contains(name);
+  private Duration patience() {
+    return Duration.ofNanos(Math.round(wait * 1e9));
+  }
+
+  /** A client of the store; null for a server of streams only, or none: the stream will say. */
+  private StoreClient connect(BufferAllocator allocator) {
+    try {
+      return target.store(allocator);
     } catch (DissociatedException e) {
-      return false; // a server of streams only, or none: the stream will say
+      if (wait > 0) {
+        throw e;
+      }
+      return null;
     }
   }
 
-  /** A file appears under its name only when it is whole. */
-  private void write(StoreObject object) throws IOException {
-    if (output == null) {
-      return;
-    }
-    if (output.equals("-")) {
-      copy(object, System.out);
-      return;
-    }
-    Path file = Path.of(output).toAbsolutePath();
-    Path partial =
-        file.resolveSibling("." + file.getFileName() + "." + ProcessHandle.current().pid());
+  /** Whether the name is to be read as a stream: it is a table, or none of the store's. */
+  private boolean isStream(StoreClient store) {
     try {
-      try (OutputStream out = Files.newOutputStream(partial)) {
-        copy(object, out);
-      }
-      Files.move(partial, file, StandardCopyOption.REPLACE_EXISTING);
-    } finally {
-      Files.deleteIfExists(partial);
+      return store.stat(name).map(object -> object.type().isTable()).orElse(true);
+    } catch (DissociatedException e) {
+      return true;
     }
   }
 
   private static void copy(StoreObject object, OutputStream out) throws IOException {
     for (int i = 0; i < object.buffers(); i++) {
       try (ArrowBuf buffer = object.buffer(i)) {
-        for (long at = 0; at < buffer.capacity(); at += COPY_STEP) {
-          buffer.getBytes(at, out, (int) Math.min(COPY_STEP, buffer.capacity() - at));
-        }
+        RawOutput.copy(buffer, buffer.capacity(), out);
       }
     }
   }
@@ -213,6 +203,11 @@ final class GetCommand implements Callable<Integer> {
   private StreamReport overFlight(BufferAllocator allocator) throws IOException {
     MetadataMode mode = metadata == null ? MetadataMode.FLIGHT : metadata;
     Preference preference = new Preference(via.toString(), mode);
+    if (wait > 0) {
+      try (FlightStore store = target.flightStore(allocator)) {
+        store.await(requireName(), patience());
+      }
+    }
     try (DissociatedClient client = target.flight(allocator).preference(preference).build();
         DissociatedStream stream = open(client)) {
       read(stream, () -> stream.report().rows());
@@ -273,6 +268,10 @@ final class GetCommand implements Callable<Integer> {
 
   private void read(ArrowReader reader, Supplier<Long> rows) throws IOException {
     VectorSchemaRoot root = reader.getVectorSchemaRoot();
+    if (output != null && BytesFormat.matches(root.getSchema())) {
+      RawOutput.write(output, out -> RawOutput.copyRows(reader, out));
+      return;
+    }
     try (Progress progress = Progress.of("rows", !json);
         ArrowOutput file = output == null ? null : new ArrowOutput(output, reader, root)) {
       while (reader.loadNextBatch()) {

@@ -14,6 +14,7 @@ import picocli.CommandLine.ScopeType;
     name = "dissociated",
     description = "Moves Arrow record batches between processes without moving the body.",
     mixinStandardHelpOptions = true,
+    scope = ScopeType.INHERIT,
     version = "dissociated 0.1.0-SNAPSHOT",
     synopsisSubcommandLabel = "COMMAND")
 public final class Main {
@@ -30,6 +31,7 @@ public final class Main {
           ListCommand.class,
           StatCommand.class,
           RmCommand.class,
+          PullCommand.class,
           DoctorCommand.class,
           DemoCommand.class,
           BenchCommand.class,

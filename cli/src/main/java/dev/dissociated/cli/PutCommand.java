@@ -3,9 +3,9 @@ package dev.dissociated.cli;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.store.ObjectInfo;
+import dev.dissociated.store.ObjectStore;
 import dev.dissociated.store.ObjectType;
 import dev.dissociated.store.PutOptions;
-import dev.dissociated.store.StoreClient;
 import java.io.BufferedInputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -15,7 +15,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.Map;
@@ -66,17 +65,7 @@ final class PutCommand implements Callable<Integer> {
   @Option(names = "--as", description = "What it is: ${COMPLETION-CANDIDATES}. By its first bytes.")
   private As as = As.AUTO;
 
-  @Option(names = "--replace", description = "Take the name over if it is taken.")
-  private boolean replace;
-
-  @Option(names = "--pin", description = "Never evict it.")
-  private boolean pin;
-
-  @Option(
-      names = "--ttl",
-      paramLabel = "SECONDS",
-      description = "How long it lives; until it is deleted by default.")
-  private double ttl;
+  @Mixin private PutWords how;
 
   @Option(names = "--json", description = "Print one line of JSON.")
   private boolean json;
@@ -89,7 +78,7 @@ final class PutCommand implements Callable<Integer> {
       put =
           target.with(
               () -> {
-                try (StoreClient store = target.store(allocator)) {
+                try (ObjectStore store = target.objects(allocator)) {
                   put(store, allocator);
                   return store.stat(name).orElse(null);
                 }
@@ -99,14 +88,12 @@ final class PutCommand implements Callable<Integer> {
     return Main.OK;
   }
 
-  private void put(StoreClient store, BufferAllocator allocator) throws IOException {
-    PutOptions how =
-        new PutOptions(replace, pin, Duration.ofNanos(Math.round(Math.max(0, ttl) * 1e9)));
+  private void put(ObjectStore store, BufferAllocator allocator) throws IOException {
     try {
       if (file.equals(Catalog.STANDARD_INPUT)) {
-        putStream(store, allocator, how, new BufferedInputStream(System.in, 1 << 20));
+        putStream(store, allocator, how.options(), new BufferedInputStream(System.in, 1 << 20));
       } else {
-        putFile(store, allocator, how, Path.of(file));
+        putFile(store, allocator, how.options(), Path.of(file));
       }
     } catch (NoSuchFileException e) {
       throw new DissociatedException(Code.NOT_FOUND, "no such file, file=" + file, e);
@@ -116,7 +103,7 @@ final class PutCommand implements Callable<Integer> {
     }
   }
 
-  private void putFile(StoreClient store, BufferAllocator allocator, PutOptions how, Path path)
+  private void putFile(ObjectStore store, BufferAllocator allocator, PutOptions how, Path path)
       throws IOException {
     try (InputStream in = new BufferedInputStream(Files.newInputStream(path))) {
       if (as == As.BYTES || !startsWith(in, FILE_MAGIC)) {
@@ -131,7 +118,7 @@ final class PutCommand implements Callable<Integer> {
   }
 
   private void putStream(
-      StoreClient store, BufferAllocator allocator, PutOptions how, InputStream in)
+      ObjectStore store, BufferAllocator allocator, PutOptions how, InputStream in)
       throws IOException {
     if (as == As.TABLE || as == As.AUTO && startsWith(in, STREAM_START)) {
       try (ArrowReader reader = new ArrowStreamReader(in, allocator)) {
@@ -150,7 +137,7 @@ final class PutCommand implements Callable<Integer> {
   }
 
   /** What Arrow throws at bytes that are none of its own tells nobody what was wrong. */
-  private void putTable(StoreClient store, PutOptions how, ArrowReader reader) throws IOException {
+  private void putTable(ObjectStore store, PutOptions how, ArrowReader reader) throws IOException {
     try {
       store.putTable(name, reader, how);
     } catch (DissociatedException e) {

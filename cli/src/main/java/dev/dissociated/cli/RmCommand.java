@@ -1,6 +1,6 @@
 package dev.dissociated.cli;
 
-import dev.dissociated.store.StoreClient;
+import dev.dissociated.store.ObjectStore;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import org.apache.arrow.memory.BufferAllocator;
@@ -28,7 +28,7 @@ final class RmCommand implements Callable<Integer> {
     try (BufferAllocator allocator = new RootAllocator()) {
       target.with(
           () -> {
-            try (StoreClient store = target.store(allocator)) {
+            try (ObjectStore store = target.objects(allocator)) {
               store.delete(name);
               return null;
             }

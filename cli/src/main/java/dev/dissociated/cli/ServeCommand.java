@@ -4,6 +4,7 @@ import dev.dissociated.cuda.Cuda;
 import dev.dissociated.cuda.DeviceTable;
 import dev.dissociated.flight.Advertise;
 import dev.dissociated.flight.DissociatedProducer;
+import dev.dissociated.flight.FlightGuard;
 import dev.dissociated.flight.ProducerBuilder;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
@@ -146,6 +147,23 @@ final class ServeCommand implements Callable<Integer> {
   private StoreOptions.Evict evict = StoreOptions.Evict.LRU;
 
   @Option(
+      names = "--flight-put",
+      description = {
+        "Let whoever reaches the Flight port put objects, and replace and delete what came that way.",
+        "Without it Flight only reads."
+      })
+  private boolean flightPut;
+
+  @Option(
+      names = "--token-file",
+      paramLabel = "FILE",
+      description = {
+        "Every Flight call must bear the token that is this file's one line; only its owner may",
+        "read it. Sockets have their permissions instead, and UCX has no such thing."
+      })
+  private Path tokenFile;
+
+  @Option(
       names = "--spill",
       paramLabel = "DIR",
       description =
@@ -226,7 +244,7 @@ final class ServeCommand implements Callable<Integer> {
   private DissociatedProducer producer(Catalog catalog, BufferAllocator allocator) {
     AtomicReference<DissociatedProducer> built = new AtomicReference<>();
     ProducerBuilder builder =
-        DissociatedProducer.wrap(new CatalogProducer(catalog, allocator))
+        DissociatedProducer.wrap(flightProducer(catalog, allocator))
             .advertise(advertise)
             .tickets(new SystemTables(catalog, () -> streams(built.get()), allocator));
     if (leaseLimit != null) {
@@ -244,6 +262,16 @@ final class ServeCommand implements Callable<Integer> {
     catalog.memory(memory(producer, allocator));
     openStore(producer, catalog);
     openDevice(producer, catalog, allocator);
+    return producer;
+  }
+
+  private CatalogProducer flightProducer(Catalog catalog, BufferAllocator allocator) {
+    CatalogProducer producer = new CatalogProducer(catalog, allocator);
+    if (flightPut) {
+      producer.takePuts();
+    } else {
+      producer.refusePuts("this daemon takes no data by Flight: start it with serve --flight-put");
+    }
     return producer;
   }
 
@@ -316,7 +344,13 @@ final class ServeCommand implements Callable<Integer> {
     }
     try {
       Location location = new Location(flight.replaceFirst("^grpc:", "grpc+tcp:"));
-      return FlightServer.builder(allocator, location, producer).build().start();
+      FlightServer.Builder builder =
+          FlightGuard.over(FlightServer.builder(allocator, location, producer))
+              .maxInboundMessageSize((int) Math.min(Integer.MAX_VALUE, memoryLimit()));
+      if (tokenFile != null) {
+        builder.headerAuthenticator(TokenAuthenticator.of(tokenFile));
+      }
+      return builder.build().start();
     } catch (URISyntaxException e) {
       throw new ParameterException(spec.commandLine(), "not a URI: " + flight);
     } catch (IOException e) {

@@ -5,7 +5,7 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.stream.DissociatedReader;
 import dev.dissociated.store.ObjectInfo;
-import dev.dissociated.store.StoreClient;
+import dev.dissociated.store.ObjectStore;
 import dev.dissociated.store.StoreUsage;
 import java.io.IOException;
 import java.util.ArrayList;
@@ -54,6 +54,7 @@ final class StatCommand implements Callable<Integer> {
         } else {
           stat.forEach((key, value) -> System.out.printf("%-20s %s%n", key, value));
         }
+        System.out.flush();
         if (!watch) {
           return Main.OK;
         }
@@ -63,13 +64,19 @@ final class StatCommand implements Callable<Integer> {
   }
 
   private Map<String, Object> overFlight(BufferAllocator allocator) throws IOException {
+    Map<String, Object> stat;
     try (DissociatedClient client = target.flight(allocator).build()) {
-      return Json.parse(client.stat());
+      stat = Json.parse(client.stat());
     }
+    Map<String, Object> store = store(allocator);
+    if (store != null) {
+      stat.put("store", store);
+    }
+    return stat;
   }
 
-  private Map<String, Object> object(BufferAllocator allocator) {
-    try (StoreClient store = target.store(allocator)) {
+  private Map<String, Object> object(BufferAllocator allocator) throws IOException {
+    try (ObjectStore store = target.objects(allocator)) {
       ObjectInfo info =
           store
               .stat(name)
@@ -89,13 +96,13 @@ final class StatCommand implements Callable<Integer> {
     }
   }
 
-  /** What the store behind a socket has; null where there is none. */
-  private Map<String, Object> store(BufferAllocator allocator) {
-    if (!target.scheme().equals("shm")) {
+  /** What the store has; null where there is none. */
+  private Map<String, Object> store(BufferAllocator allocator) throws IOException {
+    if (!target.isFlight() && !target.scheme().equals("shm")) {
       return null;
     }
     StoreUsage usage;
-    try (StoreClient store = target.store(allocator)) {
+    try (ObjectStore store = target.objects(allocator)) {
       usage = store.usage();
     } catch (DissociatedException e) {
       return null; // a server of streams only

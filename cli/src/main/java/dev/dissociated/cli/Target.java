@@ -8,7 +8,9 @@ import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.stream.DissociatedReader;
 import dev.dissociated.protocol.transport.Connection;
 import dev.dissociated.protocol.transport.Transport;
+import dev.dissociated.store.ObjectStore;
 import dev.dissociated.store.StoreClient;
+import dev.dissociated.store.flight.FlightStore;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.URI;
@@ -101,11 +103,33 @@ final class Target {
     return builder;
   }
 
+  /** A client of the store behind a socket or a Flight server. */
+  ObjectStore objects(BufferAllocator allocator) throws IOException {
+    return isFlight() ? flightStore(allocator) : store(allocator);
+  }
+
+  /** A client of the store behind a Flight server. */
+  FlightStore flightStore(BufferAllocator allocator) throws IOException {
+    return FlightStore.over(allocator, flight(allocator).build());
+  }
+
+  /** Another server, reached with the same headers and certificates. */
+  Target other(String uri, String otherToken) {
+    Target other = new Target();
+    other.spec = spec;
+    other.target = uri;
+    other.headers = headers;
+    other.token = otherToken == null ? token : otherToken;
+    other.tlsRoot = tlsRoot;
+    return other;
+  }
+
   /** A client of the store behind a socket. */
   StoreClient store(BufferAllocator allocator) {
     if (isFlight() || !scheme().equals(SHM)) {
       throw new ParameterException(
-          spec.commandLine(), "objects are reached by the daemon's socket only: " + target);
+          spec.commandLine(),
+          "objects are reached by the daemon's socket or by Flight only: " + target);
     }
     return StoreClient.connect(allocator, places().get(0));
   }
@@ -164,6 +188,11 @@ final class Target {
           spec.commandLine(), "not two locations that differ in want_data only: " + target);
     }
     return places;
+  }
+
+  @Override
+  public String toString() {
+    return target;
   }
 
   /** Does {@code work} with this server; what fails names it. */

@@ -7,11 +7,11 @@ import org.apache.arrow.flight.FlightRuntimeException;
 import org.apache.arrow.flight.FlightStatusCode;
 
 /** Flight statuses as codes of this project, and back (format-docs/errors.md). */
-final class FlightErrors {
+public final class FlightErrors {
   private FlightErrors() {}
 
   /** What a Flight call failed with, the server's text kept and the original as cause. */
-  static DissociatedException received(FlightRuntimeException failure) {
+  public static DissociatedException received(FlightRuntimeException failure) {
     String text = failure.status().description();
     return new DissociatedException(
         code(failure.status().code()), text == null ? failure.getMessage() : text, failure);
@@ -25,6 +25,16 @@ final class FlightErrors {
       }
     }
     return DissociatedException.wrap(what, failure);
+  }
+
+  /** A failure of ours as a producer throws it. */
+  public static FlightRuntimeException toFlight(DissociatedException failure) {
+    return failure.getCause() instanceof FlightRuntimeException original
+        ? original
+        : status(failure.code())
+            .withDescription(failure.getMessage())
+            .withCause(failure)
+            .toRuntimeException();
   }
 
   /** A failure of ours as a Flight status; what is not ours is left to flight-core. */

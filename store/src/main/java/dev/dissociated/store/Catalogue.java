@@ -135,7 +135,7 @@ final class Catalogue {
               + ": it is another user's, name="
               + object.name
               + " owner="
-              + Integer.toUnsignedString(object.user));
+              + Integer.toUnsignedString(RemoteCaller.shown(object.user)));
     }
   }
 

@@ -18,6 +18,11 @@ final class Eviction implements Room.Displacement {
   }
 
   @Override
+  public boolean forgetOldest() {
+    return displaceOldest();
+  }
+
+  @Override
   public long leaving() {
     return 0;
   }

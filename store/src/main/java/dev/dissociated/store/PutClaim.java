@@ -47,8 +47,7 @@ final class PutClaim implements Room.Claim {
     // The name may have been taken meanwhile.
     catalogue.requireFree(draft.name(), draft.replaces(), session.user());
     if (catalogue.size() >= MOST_OBJECTS) {
-      displacement.displaceOldest();
-      if (catalogue.size() >= MOST_OBJECTS) {
+      if (!displacement.forgetOldest()) {
         throw new DissociatedException(
             Code.RESOURCE_EXHAUSTED, "object not put: too many objects, limit=" + MOST_OBJECTS);
       }

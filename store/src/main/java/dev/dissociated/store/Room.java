@@ -8,7 +8,6 @@ import dev.dissociated.shm.HostMemory;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.TimeUnit;
-import java.util.function.LongPredicate;
 import java.util.function.LongSupplier;
 
 /**
@@ -51,6 +50,9 @@ final class Room {
     /** Moves the object away whose last use is longest ago, now or soon; false for none. */
     boolean displaceOldest();
 
+    /** Gives that object up; false where nothing is ever given up. */
+    boolean forgetOldest();
+
     /** Bytes of what is being moved away. */
     long leaving();
 
@@ -64,30 +66,26 @@ final class Room {
   private record Parked(Claim claim, long deadline) {}
 
   private final GuestListener memory;
-  private final LongPredicate reclaim;
+  private final Unmapping unmapping;
   private final Displacement displacement;
   private final LongSupplier leasedBytes;
   private final LongSupplier holders;
   private final Deque<Parked> parked = new ArrayDeque<>();
   private boolean retrying;
 
-  /** Given back by the store, but not yet by all clients. */
-  private long returning;
-
   /**
-   * @param reclaim asks clients to unmap so many bytes of what nobody needs, and counts them as
-   *     returning; false when there is nothing
+   * @param unmapping brings memory back from clients
    * @param leasedBytes what clients hold
    * @param holders how many clients hold leases
    */
   Room(
       GuestListener memory,
-      LongPredicate reclaim,
+      Unmapping unmapping,
       Displacement displacement,
       LongSupplier leasedBytes,
       LongSupplier holders) {
     this.memory = memory;
-    this.reclaim = reclaim;
+    this.unmapping = unmapping;
     this.displacement = displacement;
     this.leasedBytes = leasedBytes;
     this.holders = holders;
@@ -126,11 +124,11 @@ final class Room {
       MemoryUsage usage = memory.memoryUsage();
       long missing = Math.max(1, claim.needs() - (usage.limit() - usage.reserved()));
       long sure = displacement.leaving() + memory.freeing();
-      long coming = sure + (late ? 0 : returning);
+      long coming = sure + (late ? 0 : unmapping.bytes());
       if (coming >= missing) {
         return false;
       }
-      if (reclaim.test(missing - coming)) {
+      if (unmapping.askForIdle(missing - coming)) {
         continue;
       }
       DissociatedException failure = displacement.takeFailure();
@@ -171,21 +169,6 @@ final class Room {
             + (memory.segmentsLeft() > 0 ? "" : ", and no descriptor is left for a segment")
             + (cause == null ? "" : ", and the spill disk takes nothing: " + cause.getMessage()),
         cause);
-  }
-
-  /** So much is counted until clients have unmapped it. */
-  void returning(long bytes) {
-    returning += bytes;
-  }
-
-  /** Bytes given back by the store, but not yet by all clients. */
-  long returning() {
-    return returning;
-  }
-
-  /** So much of it has come back, or is lost to whoever keeps it. */
-  void returned(long bytes) {
-    returning -= bytes;
   }
 
   /** Tries again, in order, what waits; gives up what has waited too long. */

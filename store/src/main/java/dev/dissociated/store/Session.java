@@ -80,6 +80,7 @@ final class Session implements GuestHandler {
   private long lastLease;
   private boolean opened;
   private boolean over;
+  private boolean remote;
 
   Session(Store store, long number, GuestEnd end) {
     this.store = store;
@@ -327,7 +328,12 @@ final class Session implements GuestHandler {
   // ---- under the store's lock, on any thread
 
   int user() {
-    return end.user();
+    return remote ? RemoteCaller.USER : end.user();
+  }
+
+  /** Whoever is behind it does not come by the socket. */
+  void actAsRemote() {
+    remote = true;
   }
 
   boolean isOver() {
@@ -421,12 +427,13 @@ final class Session implements GuestHandler {
   /** How many leases it holds, and the bytes of what they are on. */
   StoreUsage.Client usage() {
     Set<StoredObject> held = new HashSet<>(leases.values());
+    returning.forEach(get -> held.add(get.object));
     long bytes = held.stream().mapToLong(object -> object.bytes).sum();
     return new StoreUsage.Client(
         number,
-        user(),
+        RemoteCaller.shown(user()),
         (int) end.peer().process(),
-        leases.size(),
+        leases.size() + returning.size(),
         bytes,
         account.bytes,
         account.spilled);

@@ -129,6 +129,11 @@ final class Spill implements Room.Displacement {
     writers.execute(() -> write(object, memory));
   }
 
+  @Override
+  public boolean forgetOldest() {
+    return false;
+  }
+
   /** On a thread of its own: the memory stays as long as the object is leaving. */
   private void write(StoredObject object, ObjectMemory memory) {
     SpillFile.Place place = null;

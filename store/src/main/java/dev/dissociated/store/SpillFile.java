@@ -107,11 +107,6 @@ final class SpillFile implements AutoCloseable {
     give(place.offset(), place.image().length());
   }
 
-  /** Bytes that it takes on the disk. */
-  long allocated() {
-    return file.allocated();
-  }
-
   private static long whole(long length) {
     return Math.max(BLOCK, (length + BLOCK - 1) / BLOCK * BLOCK);
   }

@@ -9,7 +9,6 @@ import dev.dissociated.protocol.transport.MemoryUsage;
 import dev.dissociated.protocol.transport.Refusing;
 import dev.dissociated.shm.GuestEnd;
 import dev.dissociated.shm.GuestListener;
-import dev.dissociated.shm.SharedSegment;
 import dev.dissociated.shm.ShmTransport;
 import dev.dissociated.shm.TrustDomain;
 import java.util.ArrayList;
@@ -28,6 +27,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import org.apache.arrow.memory.BufferAllocator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -50,6 +50,9 @@ public final class Store implements AutoCloseable {
   /** How long this process waits for a disk. */
   private static final long PATIENCE_SECONDS = 120;
 
+  /** Bytes in a second. */
+  private static final long SLOWEST_DISK = 2L << 20;
+
   final Object lock = new Object();
   private final GuestListener listener;
   private final boolean ownsListener;
@@ -64,14 +67,11 @@ public final class Store implements AutoCloseable {
   private final Room room;
   private final Set<Session> sessions = new LinkedHashSet<>();
   private final Map<String, List<Session.Waiter>> waiters = new HashMap<>();
-  private final Map<Integer, Hiding> hiding = new HashMap<>();
+  private final Unmapping unmapping;
   private final Set<PutClaim> filled = new HashSet<>(); // and not gone on with yet
   private Set<Session> talking = new LinkedHashSet<>();
   private long lastSession;
   private boolean closed;
-
-  /** A segment that nobody needs, and the clients that still have it mapped. */
-  private record Hiding(long charge, Set<Session> clients) {}
 
   private Store(GuestListener listener, boolean ownsListener, StoreOptions options) {
     this.listener = listener;
@@ -82,7 +82,8 @@ public final class Store implements AutoCloseable {
     spill = options.spill().map(folder -> new Spill(folder, new SpillHost())).orElse(null);
     boolean evicts = options.evict() == StoreOptions.Evict.LRU;
     displacement = spill != null ? spill : new Eviction(catalogue, evicts);
-    room = new Room(listener, this::reclaim, displacement, catalogue::leasedBytes, this::holders);
+    unmapping = new Unmapping(listener, sessions);
+    room = new Room(listener, unmapping, displacement, catalogue::leasedBytes, this::holders);
     clock =
         Executors.newSingleThreadScheduledExecutor(
             task -> {
@@ -151,10 +152,10 @@ public final class Store implements AutoCloseable {
   }
 
   /**
-   * The stream of a table or tensor, to be served or read in this process. It takes a lease for
-   * each batch that is in use.
+   * The stream of a table or tensor, or of bytes as a table of one column, to be served or read in
+   * this process. It takes a lease for each batch that is in use.
    *
-   * @return empty when there is no object of that name, or it is no table
+   * @return empty when there is no object of that name, or it is a pickle
    * @throws DissociatedException DATA_CORRUPT when what was put is not a table, or the disk gave
    *     something else back; RESOURCE_EXHAUSTED when it is on the disk and there is no room for it
    */
@@ -162,7 +163,7 @@ public final class Store implements AutoCloseable {
     StoredTable table;
     synchronized (lock) {
       StoredObject object = catalogue.find(name);
-      if (object == null || !object.type.isTable()) {
+      if (object == null || object.type == ObjectType.PICKLE) {
         return Optional.empty();
       }
       if (object.table() == null) {
@@ -172,6 +173,31 @@ public final class Store implements AutoCloseable {
     }
     table.schema(); // reads it, unless that was done before
     return Optional.of(table);
+  }
+
+  /** Lets somebody in who does not come by the socket; to be closed before the store. */
+  public RemoteCaller remote(BufferAllocator allocator) {
+    return new RemoteCaller(this, allocator);
+  }
+
+  /** The socket as this process reaches it, whatever its clients are told. */
+  String socketHere() {
+    return listener.socket();
+  }
+
+  /** What that client puts, and may change, is the remote callers'. */
+  void actAsRemote(long client) {
+    synchronized (lock) {
+      sessions.stream().filter(session -> session.number == client).forEach(Session::actAsRemote);
+    }
+  }
+
+  /** Finds room for something that no session asks for. */
+  void enter(Room.Claim claim) {
+    synchronized (lock) {
+      room.enter(claim);
+    }
+    listener.runSoon(this::deliver);
   }
 
   /** A lease on an object that is in memory; waits for it to come from the disk. */
@@ -186,7 +212,8 @@ public final class Store implements AutoCloseable {
     }
     boolean there = false;
     try {
-      back.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
+      // It and what makes room for it go to or from the disk.
+      back.get(PATIENCE_SECONDS + 2 * object.bytes / SLOWEST_DISK, TimeUnit.SECONDS);
       there = true;
       return () -> release(object);
     } catch (ExecutionException e) {
@@ -220,8 +247,15 @@ public final class Store implements AutoCloseable {
     synchronized (lock) {
       catalogue.release(object);
       room.retry(System.nanoTime());
+      deliverSoon();
     }
-    listener.runSoon(this::deliver);
+  }
+
+  /** Has sent what sessions have to say, on the listener's thread; under the lock. */
+  private void deliverSoon() {
+    if (!talking.isEmpty()) {
+      listener.runSoon(this::deliver);
+    }
   }
 
   // ---- under the lock
@@ -306,7 +340,7 @@ public final class Store implements AutoCloseable {
 
   StoreUsage usageLocked() {
     MemoryUsage usage = listener.memoryUsage();
-    long going = room.returning() + listener.freeing();
+    long going = unmapping.bytes() + listener.freeing();
     return new StoreUsage(
         usage.limit(),
         usage.reserved(),
@@ -360,18 +394,12 @@ public final class Store implements AutoCloseable {
     sessions.remove(session);
     talking.remove(session);
     room.forgetOver();
-    for (Integer segment : List.copyOf(hiding.keySet())) {
-      hidden(segment, session);
-    }
+    unmapping.done(session);
   }
 
   /** One client less has that segment mapped. */
   void hidden(int segment, Session session) {
-    Hiding left = hiding.get(segment);
-    if (left != null && left.clients().remove(session) && left.clients().isEmpty()) {
-      hiding.remove(segment);
-      room.returned(left.charge());
-    }
+    unmapping.done(segment, session);
   }
 
   /** Something may fit that did not fit before. */
@@ -425,35 +453,7 @@ public final class Store implements AutoCloseable {
   /** Gives memory back that no object lies in any more; clients are asked to unmap it. */
   private void give(ObjectMemory memory) {
     memory.free();
-    memory.segments().forEach(this::hide);
-  }
-
-  /** Asks all clients that have a segment mapped to unmap it. */
-  private void hide(SharedSegment segment) {
-    Set<Session> clients = new HashSet<>();
-    for (Session session : sessions) {
-      if (session.hide(segment)) {
-        clients.add(session);
-      }
-    }
-    if (!clients.isEmpty()) {
-      hiding.put(segment.id(), new Hiding(segment.charge(), clients));
-      room.returning(segment.charge());
-    }
-  }
-
-  /** Gives segments up that small objects have left, and that only clients keep. */
-  private boolean reclaim(long bytes) {
-    long found = 0;
-    for (SharedSegment idle : listener.idlePublic()) {
-      long clients = sessions.stream().filter(session -> session.shows(idle)).count();
-      // Streams would keep it for as long as they are connected.
-      if (found < bytes && clients == listener.shownTo(idle) && listener.retire(idle)) {
-        hide(idle);
-        found += idle.charge();
-      }
-    }
-    return found > 0;
+    memory.segments().forEach(unmapping::ask);
   }
 
   /** What the disk needs of this store. */
@@ -476,7 +476,7 @@ public final class Store implements AutoCloseable {
     @Override
     public void changed() {
       room.retry(System.nanoTime());
-      listener.runSoon(Store.this::deliver);
+      deliverSoon();
     }
 
     @Override
@@ -501,8 +501,8 @@ public final class Store implements AutoCloseable {
       synchronized (lock) {
         catalogue.expire(System.nanoTime());
         room.retry(System.nanoTime());
+        deliverSoon();
       }
-      listener.runSoon(this::deliver);
     } catch (RuntimeException e) {
       LOG.warn("housekeeping of the store failed once", e);
     }

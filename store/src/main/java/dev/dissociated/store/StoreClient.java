@@ -38,7 +38,7 @@ import org.apache.arrow.vector.ipc.ArrowStreamWriter;
  * RESOURCE_EXHAUSTED with a text that says how much is missing, and UNAVAILABLE when the daemon has
  * gone; then connect anew, and what is held stays readable.
  */
-public final class StoreClient implements AutoCloseable {
+public final class StoreClient implements ObjectStore {
   private static final int PAGE_OF_NAMES = 1000;
   private static final int COPY_STEP = 1 << 20;
 
@@ -109,6 +109,7 @@ public final class StoreClient implements AutoCloseable {
   /**
    * Puts all bytes of a channel, which stays the caller's; however many, they need little memory.
    */
+  @Override
   public void put(String name, ReadableByteChannel bytes, PutOptions how) throws IOException {
     ByteBuffer step = ByteBuffer.allocateDirect(COPY_STEP);
     try (PutBuffer copy = new PutBuffer(false)) {
@@ -143,7 +144,19 @@ public final class StoreClient implements AutoCloseable {
   }
 
   /** Puts all batches of a reader as one table, which is copied; the reader stays the caller's. */
+  @Override
   public void putTable(String name, ArrowReader reader, PutOptions how) throws IOException {
+    putAll(ObjectType.TABLE, name, reader, how);
+  }
+
+  @Override
+  public void putTensor(String name, ArrowReader reader, PutOptions how) throws IOException {
+    TensorFormat.require(reader.getVectorSchemaRoot().getSchema());
+    putAll(ObjectType.TENSOR, name, reader, how);
+  }
+
+  private void putAll(ObjectType type, String name, ArrowReader reader, PutOptions how)
+      throws IOException {
     try (PutBuffer bodies = new PutBuffer(false);
         TableSplitter splitter = new TableSplitter(bodies)) {
       boolean more = reader.loadNextBatch();
@@ -156,7 +169,7 @@ public final class StoreClient implements AutoCloseable {
         }
         writer.end();
       }
-      bodies.put(channel, ObjectType.TABLE, name, how, splitter.metadata());
+      bodies.put(channel, type, name, how, splitter.metadata());
     }
   }
 
@@ -237,6 +250,7 @@ public final class StoreClient implements AutoCloseable {
   }
 
   /** What the store knows of an object; empty when there is none of that name. */
+  @Override
   public Optional<ObjectInfo> stat(String name) {
     try {
       StoreMessage answer = channel.call(StoreMessage.named(Op.STAT, StoreName.check(name), 0, 0));
@@ -251,6 +265,7 @@ public final class StoreClient implements AutoCloseable {
   }
 
   /** The objects whose names begin with {@code prefix}, in the order of their names. */
+  @Override
   public List<ObjectInfo> list(String prefix) {
     List<ObjectInfo> all = new ArrayList<>();
     boolean more = true;
@@ -266,6 +281,7 @@ public final class StoreClient implements AutoCloseable {
   }
 
   /** What the store has, and who holds it. */
+  @Override
   public StoreUsage usage() {
     StoreMessage answer = channel.call(StoreMessage.plain(Op.USAGE, 0, 0, 0));
     require(answer, Op.USED);
@@ -275,16 +291,19 @@ public final class StoreClient implements AutoCloseable {
   // ---- the rest
 
   /** Takes the name away; the memory goes with the last lease. */
+  @Override
   public void delete(String name) {
     change(Op.DELETE, name, 0, 0);
   }
 
   /** Keeps the object from being evicted, or no longer. */
+  @Override
   public void pin(String name, boolean pinned) {
     change(Op.CHANGE, name, pinned ? Op.Flags.PIN : Op.Flags.UNPIN, 0);
   }
 
   /** Lets the object live so long from now; zero until it is deleted. */
+  @Override
   public void expire(String name, Duration ttl) {
     change(Op.CHANGE, name, Op.Flags.SET_TTL, PutOptions.DEFAULT.livingFor(ttl).ttlMillis());
   }

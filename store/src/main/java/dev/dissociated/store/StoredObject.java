@@ -170,7 +170,7 @@ final class StoredObject {
         type,
         pinned,
         !isInMemory(),
-        user,
+        RemoteCaller.shown(user),
         bytes,
         leases,
         (now - putNanos) / 1_000_000,

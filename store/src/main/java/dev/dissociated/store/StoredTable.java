@@ -12,8 +12,9 @@ import org.apache.arrow.vector.ipc.ArrowReader;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * The stream of a table that the store keeps, to be served or read in this process. Every use takes
- * a lease, and brings the table back into memory if it is on the disk. Thread-safe.
+ * The stream of a table, or of bytes as one, that the store keeps, to be served or read in this
+ * process. Every use takes a lease, and brings the table back into memory if it is on the disk.
+ * Thread-safe.
  */
 final class StoredTable implements TableSource {
   private final StoredObject object;
@@ -47,7 +48,10 @@ final class StoredTable implements TableSource {
       for (ObjectMemory.Part part : memory.parts()) {
         bodies.add(new BorrowedStream.Body(memory.address(part), part.length()));
       }
-      stream = TableFormat.read(bodies, holds);
+      stream =
+          object.type == ObjectType.BYTES
+              ? BytesFormat.read(bodies, holds)
+              : TableFormat.read(bodies, holds);
       source = memory;
     }
     return stream;

@@ -61,6 +61,17 @@ final class TensorFormat {
     return ByteBuffer.wrap(out.toByteArray());
   }
 
+  /** Refuses what cannot be the schema of a tensor. */
+  static void require(Schema schema) {
+    List<Field> fields = schema.getFields();
+    if (fields.size() != 1
+        || !NAME.equals(fields.get(0).getMetadata().get(EXTENSION_NAME))
+        || !(fields.get(0).getType() instanceof ArrowType.FixedSizeList)) {
+      throw new DissociatedException(
+          Code.INVALID_ARGUMENT, "tensor not put: not one column of type " + NAME);
+    }
+  }
+
   /** The tensor in a stream, over its memory. */
   static Tensor read(BorrowedStream stream, BufferAllocator allocator) {
     List<Field> fields = stream.schema().getFields();

@@ -22,6 +22,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.arrow.vector.IntVector;
@@ -270,6 +271,61 @@ class SpillTest {
       shouldFail(Code.DATA_CORRUPT, () -> client.get(spilled.get(0).name()));
       client.put("new", bytes(1, 100));
       assertArrayEquals(bytes(1, 100), read(client, "new"));
+    }
+  }
+
+  /** What is left behind is counted when the fixture closes. */
+  @Test
+  void shouldCloseWhileObjectsAreOnTheirWay() throws Exception {
+    for (int round = 0; round < 5; round++) {
+      List<CompletableFuture<byte[]>> gets = new ArrayList<>();
+      try (StoreFixture fixture = spilling();
+          StoreClient client = fixture.client()) {
+        for (int i = 0; i < 8; i++) {
+          client.put("o" + i, bytes(i, SIZE));
+        }
+        for (int i = 0; i < 4; i++) {
+          String name = "o" + i;
+          gets.add(CompletableFuture.supplyAsync(() -> read(client, name)));
+        }
+        Thread.sleep(5L * round);
+        fixture.store.close();
+        for (int i = 0; i < 4; i++) {
+          try {
+            assertArrayEquals(bytes(i, SIZE), gets.get(i).get(60, TimeUnit.SECONDS));
+          } catch (ExecutionException e) {
+            assertTrue(e.getCause() instanceof DissociatedException, "" + e.getCause());
+          }
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldForgetGetsOfClientsThatGo() throws Exception {
+    try (StoreFixture fixture = spilling();
+        StoreClient client = fixture.client()) {
+      for (int i = 0; i < 8; i++) {
+        client.put("o" + i, bytes(i, SIZE));
+      }
+      await("the disk", () -> client.usage().leavingBytes() == 0);
+      for (int round = 0; round < 10; round++) {
+        try (RawClient raw = RawClient.opened(fixture.store.socket())) {
+          for (int i = 0; i < 8; i++) {
+            raw.send(StoreMessage.named(Op.GET, "o" + i, 0, 0).withRequest(100 + i));
+          }
+        }
+      }
+      client.delete("o3");
+      await("the leases", () -> client.usage().leases() == 0);
+      for (int i = 0; i < 8; i++) {
+        if (i != 3) {
+          assertArrayEquals(bytes(i, SIZE), read(client, "o" + i));
+          client.delete("o" + i);
+        }
+      }
+      await("the memory", () -> client.usage().reserved() == client.usage().pooled());
+      assertEquals(0, client.usage().spilledBytes());
     }
   }
 

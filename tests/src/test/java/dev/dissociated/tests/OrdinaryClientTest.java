@@ -20,7 +20,7 @@ class OrdinaryClientTest {
       same = table.equals(ipc.open_file(sys.argv[2]).read_all())
       print(hashlib.sha256(info.serialize()).hexdigest(), len(info.endpoints),
             len(info.endpoints[0].locations), same, len(list(client.list_flights())),
-            [a.type for a in client.list_actions()])
+            [a.type for a in client.list_actions() if not a.type.startswith("store.")])
       """;
 
   @Test

@@ -16,7 +16,7 @@ import org.junit.jupiter.api.extension.ExtensionContext;
  * Tests that need UCX: skipped with the reason where it is missing, or failed with {@code
  * -Ddissociated.require.ucx=true}.
  */
-@Target(ElementType.TYPE)
+@Target({ElementType.TYPE, ElementType.METHOD})
 @Retention(RetentionPolicy.RUNTIME)
 @ExtendWith(RequiresUcx.Condition.class)
 @interface RequiresUcx {

@@ -93,16 +93,20 @@ final class Arena {
 
   void hide(Segment segment) {
     List<Segment> dropped;
+    boolean alone;
     synchronized (lock) {
       segment.shownTo--;
-      if (!segment.disowned && !segment.adopted) {
-        dropped = ended(segment.pool);
-      } else {
-        dropped = endedAlone(segment);
+      alone = segment.adopted || segment.disowned;
+      dropped = alone ? endedAlone(segment) : ended(segment.pool);
+      if (alone) {
         countUntilFreed(dropped);
       }
     }
-    reaper.free(dropped);
+    if (alone) {
+      reaper.free(dropped);
+    } else {
+      dropped.forEach(Segment::unmap);
+    }
   }
 
   int shownTo(Segment segment) {

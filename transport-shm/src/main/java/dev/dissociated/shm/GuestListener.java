@@ -16,6 +16,9 @@ public interface GuestListener extends Listener {
     GuestHandler accept(GuestEnd connection);
   }
 
+  /** The socket's path in this process, which clients elsewhere may know by another one. */
+  String socket();
+
   /**
    * Connections whose first tagged message has {@code tag} go to {@code acceptor} from now on.
    *

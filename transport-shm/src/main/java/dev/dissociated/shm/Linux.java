@@ -40,11 +40,7 @@ final class Linux {
 
   static final int O_RDONLY = 0;
   static final int O_RDWR = 2;
-  private static final int O_CLOEXEC = 0x80000;
-  private static final int O_CREAT = 0100;
-  private static final int O_EXCL = 0200;
-  private static final int O_TMPFILE = 020000000;
-  private static final int PUNCH_HOLE_KEEP_SIZE = 3;
+  static final int O_CLOEXEC = 0x80000;
 
   private static final int MFD_CLOEXEC = 1;
   private static final int MFD_ALLOW_SEALING = 2;
@@ -56,7 +52,7 @@ final class Linux {
   static final int F_SEAL_GROW = 4;
   static final int F_SEAL_WRITE = 8;
   static final int F_SEAL_FUTURE_WRITE = 16;
-  private static final int OWNER_ONLY = 0600;
+  static final int OWNER_ONLY = 0600;
 
   private static final int MADV_DONTFORK = 10;
   private static final int MADV_POPULATE_WRITE = 23;
@@ -150,12 +146,12 @@ final class Linux {
   }
 
   /** Runs after a failed call: 0 to repeat it, otherwise the negative error. */
-  private static int failed() {
+  static int failed() {
     int errno = Native.getLastError();
     return errno == EINTR ? 0 : -errno;
   }
 
-  private static int require(int result, String what) {
+  static int require(int result, String what) {
     if (result < 0) {
       throw failure(what, Native.getLastError());
     }
@@ -306,62 +302,6 @@ final class Linux {
   /** A forked child does not inherit the mapping. */
   static void keepFromChildren(long address, long size) {
     Libc.madvise(address, size, MADV_DONTFORK);
-  }
-
-  // ---- files without a name
-
-  /** A file in {@code folder} that no name leads to, or the negative error. */
-  static int openUnnamed(String folder) {
-    // The flag contains that of folders, which differs between architectures.
-    int asFolder = System.getProperty("os.arch").equals("aarch64") ? 040000 : 0200000;
-    return openPrivate(folder, O_TMPFILE | asFolder | O_RDWR);
-  }
-
-  /** A file that was not there before, or the negative error. */
-  static int openNew(String path) {
-    return openPrivate(path, O_CREAT | O_EXCL | O_RDWR);
-  }
-
-  private static int openPrivate(String path, int flags) {
-    int fd = Libc.open(path, flags | O_CLOEXEC, OWNER_ONLY);
-    return fd < 0 ? -Native.getLastError() : fd;
-  }
-
-  static void unlink(String path) {
-    require(Libc.unlink(path), "name of a file not removed, path=" + path);
-  }
-
-  /** Bytes written, or the negative error. */
-  static long writeAt(int fd, long address, long length, long offset) {
-    while (true) {
-      long written = Libc.pwrite(fd, address, length, offset);
-      if (written >= 0) {
-        return written;
-      }
-      int error = failed();
-      if (error != 0) {
-        return error;
-      }
-    }
-  }
-
-  /** Bytes read, 0 at the end, or the negative error. */
-  static long readAt(int fd, long address, long length, long offset) {
-    while (true) {
-      long got = Libc.pread(fd, address, length, offset);
-      if (got >= 0) {
-        return got;
-      }
-      int error = failed();
-      if (error != 0) {
-        return error;
-      }
-    }
-  }
-
-  /** Frees a range of a file, where its file system can do that. */
-  static void punchHole(int fd, long offset, long length) {
-    Libc.fallocate(fd, PUNCH_HOLE_KEEP_SIZE, offset, length);
   }
 
   // ---- sockets

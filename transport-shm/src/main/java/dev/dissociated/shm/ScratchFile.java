@@ -26,14 +26,14 @@ public final class ScratchFile implements AutoCloseable {
    * @throws DissociatedException when the folder is not there, or cannot be written to
    */
   public static ScratchFile in(Path folder) {
-    int fd = Linux.openUnnamed(folder.toString());
+    int fd = LinuxFiles.openUnnamed(folder.toString());
     if (fd == -Linux.EOPNOTSUPP || fd == -Linux.EISDIR || fd == -Linux.EINVAL) {
       // Not every file system makes files without a name; this one has it for a moment.
       String name = ".dissociated-" + Long.toHexString(new SecureRandom().nextLong());
       String path = folder.resolve(name).toString();
-      fd = Linux.openNew(path);
+      fd = LinuxFiles.openNew(path);
       if (fd >= 0) {
-        Linux.unlink(path);
+        LinuxFiles.unlink(path);
       }
     }
     if (fd < 0) {
@@ -51,7 +51,7 @@ public final class ScratchFile implements AutoCloseable {
     int fd = enter();
     try {
       for (long done = 0; done < length; ) {
-        long written = Linux.writeAt(fd, address + done, length - done, offset + done);
+        long written = LinuxFiles.writeAt(fd, address + done, length - done, offset + done);
         if (written <= 0) {
           throw Linux.failure("not written, folder=" + folder, (int) -written);
         }
@@ -71,7 +71,7 @@ public final class ScratchFile implements AutoCloseable {
     int fd = enter();
     try {
       for (long done = 0; done < length; ) {
-        long got = Linux.readAt(fd, address + done, length - done, offset + done);
+        long got = LinuxFiles.readAt(fd, address + done, length - done, offset + done);
         if (got <= 0) {
           String why = got == 0 ? "the file ends before" : Linux.errorName((int) -got);
           throw new DissociatedException(
@@ -89,20 +89,10 @@ public final class ScratchFile implements AutoCloseable {
     int fd = descriptor.enter();
     if (fd >= 0) {
       try {
-        Linux.punchHole(fd, offset, length);
+        LinuxFiles.punchHole(fd, offset, length);
       } finally {
         descriptor.leave();
       }
-    }
-  }
-
-  /** Bytes that it takes in its file system now. */
-  public long allocated() {
-    int fd = enter();
-    try {
-      return Linux.status(fd).blocks() * 512;
-    } finally {
-      descriptor.leave();
     }
   }
 

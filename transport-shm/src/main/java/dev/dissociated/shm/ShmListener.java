@@ -108,6 +108,11 @@ final class ShmListener implements GuestListener {
   }
 
   @Override
+  public String socket() {
+    return file.path().toString();
+  }
+
+  @Override
   public ArrowBuf allocatePublic(long bytes) {
     ServerMemory.requireSize(bytes);
     return publicPool.allocate(bytes);
