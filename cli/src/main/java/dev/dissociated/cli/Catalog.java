@@ -1,8 +1,11 @@
 package dev.dissociated.cli;
 
+import dev.dissociated.cuda.DeviceTable;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.stream.ResidentStream;
+import dev.dissociated.protocol.stream.StreamSender;
 import dev.dissociated.protocol.stream.StreamSource;
 import dev.dissociated.protocol.stream.TableSource;
 import dev.dissociated.protocol.stream.TicketSource;
@@ -25,8 +28,11 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Function;
 import java.util.function.LongFunction;
 import org.apache.arrow.memory.ArrowBuf;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Names, and the files or the objects of the store behind them. A file is copied into shared memory
@@ -39,10 +45,14 @@ final class Catalog implements TicketSource, AutoCloseable {
   /** The file name that means standard input. */
   static final String STANDARD_INPUT = "-";
 
+  private static final Logger LOG = LoggerFactory.getLogger(Catalog.class);
+
   private final Map<String, String> files;
   private final Map<String, Object> locks = new ConcurrentHashMap<>();
   private final Map<String, ResidentStream> resident = new ConcurrentHashMap<>();
   private volatile LongFunction<ArrowBuf> memory = size -> null;
+  private final Map<String, Optional<DeviceTable>> onDevice = new ConcurrentHashMap<>();
+  private volatile Function<TableSource, DeviceTable> device;
   private volatile Store store;
 
   /**
@@ -62,6 +72,11 @@ final class Catalog implements TicketSource, AutoCloseable {
   /** Where files are read into, once it is known. */
   void memory(LongFunction<ArrowBuf> allocate) {
     memory = allocate;
+  }
+
+  /** What copies a table to a device, where clients may have it there. */
+  void device(Function<TableSource, DeviceTable> copy) {
+    device = copy;
   }
 
   /** The objects beside the files, where there are any. */
@@ -103,7 +118,58 @@ final class Catalog implements TicketSource, AutoCloseable {
   public Optional<StreamSource> find(byte[] ticket, Peer client) {
     String name = new String(ticket, StandardCharsets.UTF_8);
     boolean known = hasFile(name) || store != null && store.contains(name);
-    return known ? Optional.of(out -> stream(name).produce(out)) : Optional.empty();
+    return known ? Optional.of(new Named(name)) : Optional.empty();
+  }
+
+  /** A stream by its name: where it lies is looked up when it is asked for. */
+  private final class Named implements StreamSource {
+    private final String name;
+
+    Named(String name) {
+      this.name = name;
+    }
+
+    @Override
+    public void produce(StreamSender out) throws Exception {
+      Optional<DeviceTable> table = DeviceTable.isShownOn(out) ? onDevice(name) : Optional.empty();
+      if (table.isPresent()) {
+        table.get().produce(out);
+      } else {
+        stream(name).produce(out);
+      }
+    }
+
+    @Override
+    public DissociatedUri at(DissociatedUri location) {
+      return location.scheme().equals("cuda")
+          ? onDevice(name).map(table -> table.at(location)).orElse(location)
+          : location;
+    }
+  }
+
+  /**
+   * A file's data on the device, copied there when somebody first asks for it there; empty where it
+   * cannot be.
+   */
+  private Optional<DeviceTable> onDevice(String name) {
+    Function<TableSource, DeviceTable> copy = device;
+    if (copy == null || !hasFile(name)) {
+      return Optional.empty();
+    }
+    TableSource host = stream(name);
+    synchronized (locks.get(name)) {
+      return onDevice.computeIfAbsent(name, key -> copied(key, host, copy));
+    }
+  }
+
+  private static Optional<DeviceTable> copied(
+      String name, TableSource host, Function<TableSource, DeviceTable> copy) {
+    try {
+      return Optional.of(copy.apply(host));
+    } catch (DissociatedException e) {
+      LOG.warn("stays in host memory: {}, name={}", e.getMessage(), name);
+      return Optional.empty();
+    }
   }
 
   /** The data of {@code name}, read now if nobody asked for it before. */
@@ -181,6 +247,7 @@ final class Catalog implements TicketSource, AutoCloseable {
     if (store != null) {
       store.close();
     }
+    onDevice.values().forEach(table -> table.ifPresent(DeviceTable::close));
     resident.values().forEach(ResidentStream::close);
     resident.clear();
   }

@@ -1,10 +1,7 @@
 package dev.dissociated.cli;
 
-import dev.dissociated.cuda.Cuda;
 import dev.dissociated.protocol.transport.Transport;
 import dev.dissociated.shm.HostMemory;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -42,7 +39,6 @@ final class DoctorCommand implements Callable<Integer> {
     limits();
     hugePages();
     transports();
-    cuda();
     if (json) {
       Map<String, Object> result = Json.object();
       for (Finding finding : findings) {
@@ -150,14 +146,5 @@ final class DoctorCommand implements Callable<Integer> {
           why == null ? Verdict.OK : Verdict.MISSING,
           why == null ? transport.description() : why);
     }
-  }
-
-  private void cuda() {
-    String why = Cuda.unavailable().orElse(null);
-    boolean device = Files.exists(Path.of("/dev/nvidiactl"));
-    add(
-        "cuda",
-        why == null ? Verdict.OK : Verdict.MISSING,
-        why == null ? Cuda.description() : why + (device ? "; but there is a device" : ""));
   }
 }

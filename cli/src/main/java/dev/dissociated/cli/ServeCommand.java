@@ -1,5 +1,7 @@
 package dev.dissociated.cli;
 
+import dev.dissociated.cuda.Cuda;
+import dev.dissociated.cuda.DeviceTable;
 import dev.dissociated.flight.Advertise;
 import dev.dissociated.flight.DissociatedProducer;
 import dev.dissociated.flight.FlightGuard;
@@ -45,6 +47,7 @@ import picocli.CommandLine.Spec;
 final class ServeCommand implements Callable<Integer> {
   private static final String SHM = "shm";
   private static final String UCX = "ucx";
+  private static final String CUDA = "cuda";
   private static final String NONE = "none";
   private static final int STOP_SECONDS = 10;
 
@@ -68,7 +71,7 @@ final class ServeCommand implements Callable<Integer> {
       names = "--transports",
       split = ",",
       paramLabel = "NAME",
-      description = "Transports to offer beside Flight: shm, ucx, or none. shm by default.")
+      description = "Transports to offer beside Flight: shm, ucx, cuda, or none. shm by default.")
   private List<String> transports = List.of(SHM);
 
   @Option(
@@ -258,6 +261,7 @@ final class ServeCommand implements Callable<Integer> {
     built.set(producer);
     catalog.memory(memory(producer, allocator));
     openStore(producer, catalog);
+    openDevice(producer, catalog, allocator);
     return producer;
   }
 
@@ -279,8 +283,8 @@ final class ServeCommand implements Callable<Integer> {
       offered.add(UCX);
     }
     for (String transport : offered) {
-      for (ListenOptions options : transport.equals(UCX) ? ucxOptions() : List.of(shmOptions())) {
-        if (transport.equals(UCX) && offered.size() > 1) {
+      for (ListenOptions options : options(transport)) {
+        if (!transport.equals(SHM) && offered.size() > 1) {
           builder.transportIfUsable(transport, options);
         } else {
           builder.transport(transport, options);
@@ -305,6 +309,14 @@ final class ServeCommand implements Callable<Integer> {
       }
     }
     return allocator::buffer;
+  }
+
+  /** Files are copied to the first device when a client first asks for one there. */
+  private static void openDevice(
+      DissociatedProducer producer, Catalog catalog, BufferAllocator allocator) {
+    if (producer.locations().stream().anyMatch(location -> location.scheme().equals(CUDA))) {
+      catalog.device(table -> DeviceTable.copyOf(Cuda.device(0), table, allocator));
+    }
   }
 
   /** Objects can be put where clients come by shared memory. */
@@ -400,6 +412,22 @@ final class ServeCommand implements Callable<Integer> {
     return places.stream()
         .map(place -> new ListenOptions(place, memoryLimit(), properties))
         .toList();
+  }
+
+  private List<ListenOptions> options(String transport) {
+    return switch (transport) {
+      case UCX -> ucxOptions();
+      case CUDA -> List.of(cudaOptions());
+      default -> List.of(shmOptions());
+    };
+  }
+
+  /** Messages go through a socket of its own, for the same users. */
+  private ListenOptions cudaOptions() {
+    ListenOptions shared = shmOptions();
+    Map<String, String> properties = new LinkedHashMap<>(shared.properties());
+    properties.keySet().removeAll(List.of("advertise-socket", "huge-pages"));
+    return new ListenOptions("", shared.memoryLimit(), properties);
   }
 
   /**

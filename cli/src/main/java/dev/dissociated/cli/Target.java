@@ -72,7 +72,7 @@ final class Target {
     if (transport(scheme()).isEmpty()) {
       throw new ParameterException(
           spec.commandLine(),
-          "scheme must be one of " + FLIGHT_SCHEMES + ", shm or ucx: " + target);
+          "scheme must be one of " + FLIGHT_SCHEMES + ", shm, ucx or cuda: " + target);
     }
     return false;
   }

@@ -20,6 +20,7 @@ public final class CudaDevice {
   private final String name;
   private final UUID uuid;
   private CUcontext context;
+  private CudaStream copies;
 
   private CudaDevice(int ordinal) {
     this.ordinal = ordinal;
@@ -85,6 +86,31 @@ public final class CudaDevice {
       context = Driver.retainContext(device);
     }
     return context;
+  }
+
+  /** Copies to the host and waits until it is done. */
+  void copyToHost(long toHost, long from, long bytes) {
+    CudaStream stream = copies();
+    stream.toHost(toHost, from, bytes);
+    stream.synchronize();
+  }
+
+  /** The stream for copies that are waited for at once. */
+  synchronized CudaStream copies() {
+    if (copies == null) {
+      copies = new CudaStream(this);
+    }
+    return copies;
+  }
+
+  /** Waits for all that this process has started on the device, by whatever library. */
+  void synchronize() {
+    run(Driver::synchronizeContext);
+  }
+
+  /** Waits for what has been started in a stream of somebody else's. */
+  void synchronize(long stream) {
+    run(() -> Driver.synchronize(Driver.streamOf(stream)));
   }
 
   /** Bytes of the device that nobody has allocated. */

@@ -3,6 +3,7 @@ package dev.dissociated.cuda;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import java.lang.reflect.Field;
+import jcuda.NativePointerObject;
 import jcuda.Pointer;
 import jcuda.driver.CUcontext;
 import jcuda.driver.CUdevice;
@@ -219,6 +220,23 @@ final class Driver {
 
   static void synchronize(CUstream stream) {
     check(JCudaDriver.cuStreamSynchronize(stream), "cuStreamSynchronize");
+  }
+
+  static void synchronizeContext() {
+    check(JCudaDriver.cuCtxSynchronize(), "cuCtxSynchronize");
+  }
+
+  /** A stream that another library has made; 0, 1 and 2 name the default streams. */
+  static CUstream streamOf(long handle) {
+    CUstream stream = new CUstream();
+    try {
+      Field field = NativePointerObject.class.getDeclaredField("nativePointer");
+      field.setAccessible(true);
+      field.setLong(stream, handle);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+    return stream;
   }
 
   static void waitFor(CUstream stream, CUevent event) {

@@ -33,6 +33,7 @@ record DriverProbe(Optional<String> failure, int version, int devices) {
           "cuDevicePrimaryCtxRelease_v2",
           "cuCtxPushCurrent_v2",
           "cuCtxPopCurrent_v2",
+          "cuCtxSynchronize",
           "cuMemAlloc_v2",
           "cuMemFree_v2",
           "cuMemGetInfo_v2",

@@ -34,7 +34,12 @@ public final class Child implements AutoCloseable {
         command.add(flag);
       }
     }
-    command.addAll(List.of("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:-CreateCoredumpOnCrash"));
+    command.addAll(
+        List.of(
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-XX:-CreateCoredumpOnCrash"));
     command.add("-XX:ErrorFile=" + Path.of(System.getProperty("java.io.tmpdir"), "hs_err_%p.log"));
     command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
     command.addAll(List.of(words));

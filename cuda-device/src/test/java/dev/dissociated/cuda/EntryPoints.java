@@ -1,5 +1,7 @@
 package dev.dissociated.cuda;
 
+import dev.dissociated.protocol.DissociatedUri;
+import dev.dissociated.protocol.transport.ListenOptions;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -12,6 +14,13 @@ final class EntryPoints {
     calls.put("require", Cuda::require);
     calls.put("devices", Cuda::devices);
     calls.put("device", () -> Cuda.device(0));
+    calls.put("on", () -> DeviceTable.on(null, Tables.SCHEMA, null));
+    calls.put("copyOf", () -> DeviceTable.copyOf(null, null, null));
+    CudaTransport transport = new CudaTransport();
+    calls.put("listen", () -> transport.listen(ListenOptions.anywhere(1 << 20), null));
+    calls.put("connect", () -> transport.connect(DissociatedUri.of("cuda", "", "/none.sock")));
+    calls.put("read", () -> transport.read(null, null, null, null));
+    calls.put("upload", () -> transport.upload(null));
     return calls;
   }
 }

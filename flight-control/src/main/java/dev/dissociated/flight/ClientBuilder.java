@@ -29,6 +29,7 @@ public final class ClientBuilder {
   private final List<FlightClientMiddleware.Factory> middleware = new ArrayList<>();
   private final List<CallOption> callOptions = new ArrayList<>();
   private final FlightCallHeaders headers = new FlightCallHeaders();
+  volatile boolean asksForDevice;
   Preference preference = Preference.DEFAULT;
   Consumer<FlightClient> onConnect = flight -> {};
   String user;
@@ -46,6 +47,16 @@ public final class ClientBuilder {
   /** Which way streams are to come, unless a call says otherwise. */
   public ClientBuilder preference(Preference wanted) {
     preference = Objects.requireNonNull(wanted);
+    return this;
+  }
+
+  /**
+   * Asks servers from the first call on where streams lie in a device's memory; without this from
+   * the first {@link DissociatedClient#openDevice(String) openDevice} on, since a server may bring
+   * there what it is asked for.
+   */
+  public ClientBuilder deviceMemory() {
+    asksForDevice = true;
     return this;
   }
 
@@ -124,7 +135,12 @@ public final class ClientBuilder {
   }
 
   private void hint(CallHeaders target, Optional<Location> server) {
-    String schemes = transports.stream().map(Transport::scheme).collect(Collectors.joining(","));
+    boolean device = asksForDevice || preference.via().equals(Transports.DEVICE);
+    String schemes =
+        transports.stream()
+            .map(Transport::scheme)
+            .filter(scheme -> device || !scheme.equals(Transports.DEVICE))
+            .collect(Collectors.joining(","));
     if (!schemes.isEmpty()) {
       target.insert(CallHints.ACCEPT, schemes);
       server.ifPresent(l -> target.insert(CallHints.TARGET, l.getUri().toString()));

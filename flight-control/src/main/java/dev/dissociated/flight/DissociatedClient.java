@@ -1,6 +1,7 @@
 package dev.dissociated.flight;
 
 import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.device.DeviceTransport;
 import dev.dissociated.protocol.transport.Transport;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -139,6 +140,62 @@ public final class DissociatedClient implements AutoCloseable {
             options.allocator, endpoints, schema, opener::open, skipped, this::forget);
     open.add(stream);
     return stream;
+  }
+
+  // ---- streams in a device's memory
+
+  /** {@link #openDevice(FlightInfo)} for the flight whose descriptor is the path {@code name}. */
+  public DeviceStream openDevice(String name) {
+    return openDevice(FlightDescriptor.path(name));
+  }
+
+  /** {@link #openDevice(FlightInfo)} for the flight of that descriptor. */
+  public DeviceStream openDevice(FlightDescriptor descriptor) {
+    options.asksForDevice = true;
+    return openDevice(info(descriptor));
+  }
+
+  /**
+   * All endpoints of a flight, as batches in a GPU's memory: in place where the server shows such
+   * memory, and otherwise read the fastest other way and copied to the GPU here. An info that was
+   * had before anything was opened so tells of such memory only if {@link
+   * ClientBuilder#deviceMemory} was said.
+   *
+   * @throws DissociatedException UNSUPPORTED when this process has no CUDA; nothing is asked of the
+   *     server then
+   */
+  public DeviceStream openDevice(FlightInfo info) {
+    return openDevice(info.getEndpoints(), false);
+  }
+
+  /** {@link #openDevice(FlightInfo)} for the stream that the server knows by {@code ticket}. */
+  public DeviceStream openDevice(Ticket ticket) {
+    return openDevice(List.of(new FlightEndpoint(ticket)), true);
+  }
+
+  private DeviceStream openDevice(List<FlightEndpoint> endpoints, boolean discover) {
+    DeviceTransport transport = Transports.requireDevice(options.transports);
+    options.asksForDevice = true;
+    List<String> skipped = new ArrayList<>();
+    EndpointOpener opener = new EndpointOpener(this, options.preference, discover, skipped);
+    return new DeviceStream(
+        endpoints,
+        endpoint ->
+            opener
+                .openDevice(endpoint, transport)
+                .orElseGet(
+                    () ->
+                        transport.upload(
+                            open(List.of(endpoint), Optional.empty(), hostPreference(), discover))),
+        skipped);
+  }
+
+  /** What was to be in a device's memory, and is not. */
+  private Preference hostPreference() {
+    Preference given = options.preference;
+    return given.via().equals(Transports.DEVICE)
+        ? new Preference(Preference.AUTO, given.metadata())
+        : given;
   }
 
   // ---- other calls

@@ -84,11 +84,7 @@ public final class DissociatedProducer implements FlightProducer, AutoCloseable 
     this.tickets = options.sealed;
     this.shared =
         new ExchangeCall.Shared(
-            production,
-            options.tickets,
-            server,
-            locations().stream().map(DissociatedUri::toString).toList(),
-            allocator);
+            production, options.tickets, server, locations(), options::placed, allocator);
   }
 
   /** Starts to describe how {@code delegate} is to be offered. */

@@ -3,6 +3,8 @@ package dev.dissociated.flight;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.DissociatedUri;
+import dev.dissociated.protocol.device.DeviceReader;
+import dev.dissociated.protocol.device.DeviceTransport;
 import dev.dissociated.protocol.stream.DissociatedReader;
 import dev.dissociated.protocol.stream.MetadataSource;
 import dev.dissociated.protocol.transport.Connection;
@@ -132,6 +134,14 @@ final class EndpointOpener {
 
   private Optional<EndpointStream> tryOpen(
       FlightEndpoint endpoint, Transport transport, String location) {
+    return tryClaim(endpoint, transport, location).map(c -> stream(c, transport.scheme()));
+  }
+
+  /** A data connection, and the Flight call that promises the stream on it. */
+  private record Claimed(Connection data, FlightExchange exchange, ExchangeOffer offer) {}
+
+  private Optional<Claimed> tryClaim(
+      FlightEndpoint endpoint, Transport transport, String location) {
     Connection data = null;
     FlightExchange exchange = null;
     try {
@@ -142,7 +152,7 @@ final class EndpointOpener {
         throw new DissociatedException(
             Code.UNAVAILABLE, "the Flight server does not offer streams there");
       }
-      return Optional.of(stream(data, exchange, offer, transport.scheme()));
+      return Optional.of(new Claimed(data, exchange, offer));
     } catch (DissociatedException e) {
       close(data, exchange);
       passOver(location, e);
@@ -176,7 +186,8 @@ final class EndpointOpener {
           }
           Optional<Connection> data = tryConnect(transport, uri);
           if (data.isPresent()) {
-            return Optional.of(stream(data.get(), exchange, offer, transport.scheme()));
+            Claimed claimed = new Claimed(data.get(), exchange, offer);
+            return Optional.of(stream(claimed, transport.scheme()));
           }
         }
       }
@@ -203,13 +214,66 @@ final class EndpointOpener {
     return FlightExchange.start(control.client(), command, control.options());
   }
 
-  private EndpointStream stream(
-      Connection data, FlightExchange exchange, ExchangeOffer offer, String scheme) {
-    Optional<MetadataSource> metadata =
-        preference.metadata() == MetadataMode.FLIGHT ? Optional.of(exchange) : Optional.empty();
+  private EndpointStream stream(Claimed claimed, String scheme) {
     DissociatedReader reader =
-        DissociatedReader.open(client.allocator(), data, offer.token(), metadata);
-    return new TransportStream(reader, Optional.of(exchange), scheme, preference.metadata());
+        DissociatedReader.open(
+            client.allocator(), claimed.data(), claimed.offer().token(), metadata(claimed));
+    return new TransportStream(
+        reader, Optional.of(claimed.exchange()), scheme, preference.metadata());
+  }
+
+  private Optional<MetadataSource> metadata(Claimed claimed) {
+    return preference.metadata() == MetadataMode.FLIGHT
+        ? Optional.of(claimed.exchange())
+        : Optional.empty();
+  }
+
+  // ---- in a device's memory
+
+  /**
+   * The stream where it lies in a device's memory; empty when it cannot be had so, and the reason
+   * is kept.
+   */
+  Optional<DeviceReader> openDevice(FlightEndpoint given, DeviceTransport transport) {
+    FlightEndpoint endpoint = renewedIfExpired(given);
+    int before = skipped.size();
+    for (String location : deviceLocations(endpoint, transport)) {
+      Optional<Claimed> claimed = tryClaim(endpoint, transport, location);
+      if (claimed.isPresent()) {
+        Claimed c = claimed.get();
+        DeviceReader reader =
+            transport.read(client.allocator(), c.data(), c.offer().token(), metadata(c));
+        return Optional.of(new DeviceEndpoint(reader, c.exchange()));
+      }
+    }
+    if (skipped.size() == before) {
+      skip("endpoint", "offers no device memory");
+    }
+    return Optional.empty();
+  }
+
+  private List<String> deviceLocations(FlightEndpoint endpoint, DeviceTransport transport) {
+    List<String> locations =
+        endpoint.getLocations().isEmpty() && discover
+            ? offered(endpoint)
+            : endpoint.getLocations().stream().map(l -> l.getUri().toString()).toList();
+    return locations.stream()
+        .filter(l -> l.startsWith(transport.scheme() + "://"))
+        .filter(l -> transport.showsMemory(DissociatedUri.parse(l)))
+        .toList();
+  }
+
+  /** The locations that the server tells in an exchange, which is not used any further. */
+  private List<String> offered(FlightEndpoint endpoint) {
+    if (!client.home().isDissociated()) {
+      return List.of();
+    }
+    FlightExchange exchange = exchange(client.home(), endpoint);
+    try {
+      return exchange.offer().locations();
+    } finally {
+      exchange.close();
+    }
   }
 
   private static void close(Connection data, FlightExchange exchange) {

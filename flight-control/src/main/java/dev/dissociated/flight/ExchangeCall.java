@@ -1,6 +1,7 @@
 package dev.dissociated.flight;
 
 import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.stream.MetadataSink;
 import dev.dissociated.protocol.stream.PendingStream;
 import dev.dissociated.protocol.stream.ServerStream;
@@ -9,6 +10,7 @@ import dev.dissociated.protocol.stream.StreamSource;
 import dev.dissociated.protocol.stream.TicketSource;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.BiFunction;
 import org.apache.arrow.flight.FlightProducer.CallContext;
 import org.apache.arrow.flight.FlightProducer.ServerStreamListener;
 import org.apache.arrow.memory.BufferAllocator;
@@ -21,13 +23,15 @@ final class ExchangeCall {
   /**
    * What all exchanges of a producer share.
    *
-   * @param locations where streams are claimed, to be told to clients
+   * @param locations where streams are claimed
+   * @param placing what clients of a ticket are told of such a location
    */
   record Shared(
       Production production,
       TicketSource tickets,
       StreamServer server,
-      List<String> locations,
+      List<DissociatedUri> locations,
+      BiFunction<byte[], DissociatedUri, DissociatedUri> placing,
       BufferAllocator allocator) {}
 
   private final Shared shared;
@@ -54,7 +58,7 @@ final class ExchangeCall {
       onCancel(promise::close);
       call.setOnCancelHandler(this::cancelled);
       call.setOnReadyHandler(channel::wake);
-      channel.offer(new ExchangeOffer(promise.token(), shared.locations()));
+      channel.offer(new ExchangeOffer(promise.token(), locations()));
       Heartbeats.add(channel);
       if (call.isCancelled()) {
         // Before the handler was there.
@@ -66,6 +70,14 @@ final class ExchangeCall {
     } catch (DissociatedException e) {
       channel.error(e);
     }
+  }
+
+  /** Where the stream is claimed, as endpoints with its ticket say it too. */
+  private List<String> locations() {
+    return shared.locations().stream()
+        .map(location -> shared.placing().apply(command.ticket(), location))
+        .map(DissociatedUri::toString)
+        .toList();
   }
 
   private void produce(CallContext context, ServerStream stream) {

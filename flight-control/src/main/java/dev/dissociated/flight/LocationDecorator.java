@@ -53,24 +53,28 @@ final class LocationDecorator {
   private final Advertise advertise;
   private final BiFunction<byte[], String, byte[]> sealing;
   private final UnaryOperator<byte[]> unsealing;
+  private final BiFunction<byte[], Location, Location> placing;
 
   /**
    * What is added, to whom.
    *
    * @param sealing makes the ticket that goes with the pair, of the delegate's and an identity
    * @param unsealing gives back the delegate's, of any ticket
+   * @param placing what is told of a location to clients of a ticket: it begins with the location
    */
   LocationDecorator(
       Offered offered,
       List<Location> servedAt,
       Advertise advertise,
       BiFunction<byte[], String, byte[]> sealing,
-      UnaryOperator<byte[]> unsealing) {
+      UnaryOperator<byte[]> unsealing,
+      BiFunction<byte[], Location, Location> placing) {
     this.offered = offered;
     this.servedAt = List.copyOf(servedAt);
     this.advertise = advertise;
     this.sealing = sealing;
     this.unsealing = unsealing;
+    this.placing = placing;
   }
 
   /** Whether clients that know nothing of this project may send back what was added here. */
@@ -138,7 +142,8 @@ final class LocationDecorator {
   private FlightEndpoint decorate(
       FlightEndpoint endpoint, List<Location> locations, CallHints hints) {
     List<Location> known = endpoint.getLocations();
-    List<Location> added = addedTo(known, locations, hints);
+    List<Location> added =
+        addedTo(known, placed(endpoint.getTicket().getBytes(), locations), hints);
     if (added.isEmpty()) {
       return endpoint;
     }
@@ -150,6 +155,10 @@ final class LocationDecorator {
         .setExpirationTime(endpoint.getExpirationTime().orElse(null))
         .setAppMetadata(endpoint.getAppMetadata())
         .build();
+  }
+
+  private List<Location> placed(byte[] ticket, List<Location> locations) {
+    return locations.stream().map(location -> placing.apply(ticket, location)).toList();
   }
 
   private List<Location> addedTo(List<Location> known, List<Location> locations, CallHints hints) {
@@ -238,7 +247,8 @@ final class LocationDecorator {
     List<Location> known = new ArrayList<>();
     parsed.getLocationList().forEach(l -> known.add(new Location(URI.create(l.getUri()))));
     Flight.FlightEndpoint.Builder builder = parsed.toBuilder();
-    List<Location> added = addedTo(known, locationsFor(hints), hints);
+    byte[] ticket = builder.getTicket().getTicket().toByteArray();
+    List<Location> added = addedTo(known, placed(ticket, locationsFor(hints)), hints);
     if (added.isEmpty()) {
       return endpoint;
     }
@@ -248,7 +258,6 @@ final class LocationDecorator {
     for (Location location : all) {
       builder.addLocation(Flight.Location.newBuilder().setUri(location.getUri().toString()));
     }
-    byte[] ticket = builder.getTicket().getTicket().toByteArray();
     builder.getTicketBuilder().setTicket(ByteString.copyFrom(ticketFor(hints, ticket)));
     return builder.build().toByteArray();
   }
@@ -272,6 +281,11 @@ final class LocationDecorator {
     return changed ? builder.build().toByteArray() : request;
   }
 
+  /** Whether a location is one of ours, with or without what its stream has added. */
+  private static boolean isOneOf(List<String> ours, String location) {
+    return ours.stream().anyMatch(own -> location.equals(own) || location.startsWith(own + "&"));
+  }
+
   /** Takes our locations away; whether there were any. */
   private boolean strip(Flight.FlightEndpoint.Builder endpoint) {
     List<String> ours =
@@ -285,7 +299,7 @@ final class LocationDecorator {
       endpoint.getTicketBuilder().setTicket(ByteString.copyFrom(own));
     }
     List<Flight.Location> left = new ArrayList<>(endpoint.getLocationList());
-    if (!left.removeIf(location -> ours.contains(location.getUri()))) {
+    if (!left.removeIf(location -> isOneOf(ours, location.getUri()))) {
       return own != ticket;
     }
     if (left.size() == 1 && left.get(0).getUri().startsWith(LocationSchemes.REUSE_CONNECTION)) {

@@ -24,7 +24,8 @@ public record Preference(String via, MetadataMode metadata) {
     Objects.requireNonNull(metadata);
   }
 
+  /** What is in a device's memory is copied to the host only for those who say so. */
   boolean allows(String scheme) {
-    return via.equals(AUTO) || via.equals(scheme);
+    return via.equals(scheme) || via.equals(AUTO) && !scheme.equals(Transports.DEVICE);
   }
 }

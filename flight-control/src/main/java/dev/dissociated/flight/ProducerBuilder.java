@@ -80,6 +80,14 @@ public final class ProducerBuilder {
   }
 
   /**
+   * Offers streams that lie in a GPU's memory in place to clients on this host. Where there is no
+   * CUDA, one line is logged and clients get copies another way.
+   */
+  public ProducerBuilder cuda() {
+    return transportIfUsable(Transports.DEVICE, ListenOptions.anywhere(DEFAULT_MEMORY));
+  }
+
+  /**
    * Offers streams over the transport of that scheme, which must be usable here. May be said once
    * for each address.
    */
@@ -219,7 +227,28 @@ public final class ProducerBuilder {
       LOG.warn("no transport here has locations for clients like the C++ reference");
     }
     return new LocationDecorator(
-        new Offered(whole, pair), servedAt, advertise, this::sealedUnlessKnown, sealed::plain);
+        new Offered(whole, pair),
+        servedAt,
+        advertise,
+        this::sealedUnlessKnown,
+        sealed::plain,
+        (ticket, base) -> location(placed(ticket, DissociatedUri.parse(base.getUri().toString()))));
+  }
+
+  /**
+   * What clients of the stream of {@code ticket} are told of a listener's location. Only streams
+   * that the ticket source knows have memory of their own.
+   */
+  DissociatedUri placed(byte[] ticket, DissociatedUri location) {
+    try {
+      return tickets
+          .find(ticket, new Peer("", -1, "a Flight call"))
+          .map(source -> source.at(location))
+          .orElse(location);
+    } catch (DissociatedException e) {
+      LOG.debug("stream has no place of its own: {}", e.getMessage());
+      return location;
+    }
   }
 
   /** What the ticket source knows anybody may ask for, by that ticket. */

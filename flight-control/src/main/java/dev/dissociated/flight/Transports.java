@@ -2,6 +2,7 @@ package dev.dissociated.flight;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.device.DeviceTransport;
 import dev.dissociated.protocol.transport.Transport;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -11,7 +12,11 @@ import java.util.ServiceLoader;
 
 /** The transports on the class path, the fastest first. */
 final class Transports {
-  private static final List<String> PREFERENCE = List.of("shm", "ucx");
+  /** The scheme of locations in a device's memory, which nobody gets who did not ask for it. */
+  static final String DEVICE = "cuda";
+
+  /** Device memory is the last: who wants it in host memory has it copied. */
+  private static final List<String> PREFERENCE = List.of("shm", "ucx", DEVICE);
 
   private Transports() {}
 
@@ -39,6 +44,27 @@ final class Transports {
       }
     }
     return Optional.empty();
+  }
+
+  /**
+   * The transport of devices' memory.
+   *
+   * @throws DissociatedException UNSUPPORTED when there is none, or none that can be used
+   */
+  static DeviceTransport requireDevice(List<Transport> transports) {
+    for (Transport transport : transports) {
+      if (transport instanceof DeviceTransport device) {
+        device
+            .unavailable()
+            .ifPresent(
+                reason -> {
+                  throw new DissociatedException(Code.UNSUPPORTED, reason);
+                });
+        return device;
+      }
+    }
+    throw new DissociatedException(
+        Code.UNSUPPORTED, "CUDA not available: the module cuda-device is not on the class path");
   }
 
   /**

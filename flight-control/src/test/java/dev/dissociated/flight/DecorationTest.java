@@ -93,7 +93,8 @@ class DecorationTest extends FlightTest {
         List.of(servedAt),
         advertise,
         tickets::seal,
-        tickets::plain);
+        tickets::plain,
+        (ticket, base) -> base);
   }
 
   private static List<String> schemes(FlightEndpoint endpoint) {

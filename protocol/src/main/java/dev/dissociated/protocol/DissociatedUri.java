@@ -151,6 +151,11 @@ public final class DissociatedUri {
     }
   }
 
+  /** All parameters, decoded, in order. */
+  public Map<String, String> parameters() {
+    return parameters;
+  }
+
   /** Any parameter, decoded. */
   public Optional<String> parameter(String name) {
     return Optional.ofNullable(parameters.get(name));

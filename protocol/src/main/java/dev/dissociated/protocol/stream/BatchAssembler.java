@@ -19,9 +19,6 @@ import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 /**
  * Turns metadata and a body into an {@link ArrowRecordBatch} over the body's memory, without
  * copying it. Everything that the metadata says about the body is checked against the body first.
- *
- * <p>A buffer list is read in this order: one entry per buffer of the metadata; one entry for the
- * whole packed body; one entry per non-empty buffer.
  */
 final class BatchAssembler {
   private static final int STRUCT_LENGTH = 16;
@@ -102,75 +99,21 @@ final class BatchAssembler {
     }
     try {
       RecordBatch batch = checked(message);
-      int count = batch.buffersLength();
-      List<ArrowBuf> buffers = new ArrayList<>(count);
-      if (list.count() == count) {
-        addEach(batch, list, places, memory, buffers, false);
-      } else if (list.count() == 1 && list.lengths()[0] == message.message().bodyLength()) {
-        addFromPacked(batch, list, places, memory, buffers);
-      } else {
-        addEach(batch, list, places, memory, buffers, true);
+      LocatedBuffers located = LocatedBuffers.of(batch, list, message.message().bodyLength());
+      List<ArrowBuf> buffers = new ArrayList<>(batch.buffersLength());
+      for (int i = 0; i < located.lengths().length; i++) {
+        long length = located.lengths()[i];
+        if (length == 0) {
+          buffers.add(empty());
+          continue;
+        }
+        long offset = located.offsets()[i];
+        long entry = list.addresses()[located.entries()[i]];
+        buffers.add(memory.buffer(places.resolve(entry, offset + length) + offset, length));
       }
       return build(batch, buffers);
     } finally {
       memory.release();
-    }
-  }
-
-  /** One list entry per buffer, or per non-empty buffer. */
-  private void addEach(
-      RecordBatch batch,
-      BufferList list,
-      Places places,
-      BorrowedMemory memory,
-      List<ArrowBuf> buffers,
-      boolean emptyOnesLeftOut) {
-    Buffer entry = new Buffer();
-    int listed = 0;
-    for (int i = 0; i < batch.buffersLength(); i++) {
-      batch.buffers(entry, i);
-      long length = entry.length();
-      if (length == 0) {
-        buffers.add(empty());
-        listed += emptyOnesLeftOut ? 0 : 1;
-        continue;
-      }
-      if (length < 0 || listed >= list.count() || length > list.lengths()[listed]) {
-        throw DissociatedException.violation(
-            "body refused: buffer list does not match metadata, buffer="
-                + i
-                + " length="
-                + length
-                + " listed="
-                + (listed < list.count() ? list.lengths()[listed] : "nothing"));
-      }
-      buffers.add(memory.buffer(places.resolve(list.addresses()[listed], length), length));
-      listed++;
-    }
-    if (listed != list.count()) {
-      throw DissociatedException.violation(
-          "body refused: buffer list does not match metadata, buffers="
-              + batch.buffersLength()
-              + " listed="
-              + list.count());
-    }
-  }
-
-  /** A single list entry for the packed body. */
-  private void addFromPacked(
-      RecordBatch batch,
-      BufferList list,
-      Places places,
-      BorrowedMemory memory,
-      List<ArrowBuf> buffers) {
-    long length = list.lengths()[0];
-    long base = length == 0 ? 0 : places.resolve(list.addresses()[0], length);
-    Buffer entry = new Buffer();
-    for (int i = 0; i < batch.buffersLength(); i++) {
-      batch.buffers(entry, i);
-      checkRange(i, entry.offset(), entry.length(), length);
-      buffers.add(
-          entry.length() == 0 ? empty() : memory.buffer(base + entry.offset(), entry.length()));
     }
   }
 
@@ -215,6 +158,19 @@ final class BatchAssembler {
   }
 
   static ArrowRecordBatch build(RecordBatch batch, List<ArrowBuf> buffers) {
+    List<ArrowFieldNode> nodes = nodes(batch);
+    List<Long> variadic = variadicCounts(batch, buffers.size());
+    BodyCompression compression = batch.compression();
+    ArrowBodyCompression codec =
+        compression == null
+            ? NoCompressionCodec.DEFAULT_BODY_COMPRESSION
+            : new ArrowBodyCompression(compression.codec(), compression.method());
+    // The batch retains every buffer: their first references go when the caller releases the body.
+    return new ArrowRecordBatch((int) batch.length(), nodes, buffers, codec, variadic, false);
+  }
+
+  /** Lengths and null counts, checked. */
+  static List<ArrowFieldNode> nodes(RecordBatch batch) {
     int nodeCount = batch.nodesLength();
     List<ArrowFieldNode> nodes = new ArrayList<>(nodeCount);
     FieldNode node = new FieldNode();
@@ -235,21 +191,20 @@ final class BatchAssembler {
       }
       nodes.add(new ArrowFieldNode(length, node.nullCount()));
     }
+    return nodes;
+  }
+
+  /** How many data buffers each view has, checked. */
+  static List<Long> variadicCounts(RecordBatch batch, int buffers) {
     List<Long> variadic = new ArrayList<>(batch.variadicBufferCountsLength());
     for (int i = 0; i < batch.variadicBufferCountsLength(); i++) {
       long count = batch.variadicBufferCounts(i);
-      if (count < 0 || count > buffers.size()) {
+      if (count < 0 || count > buffers) {
         throw DissociatedException.violation(
             "metadata message refused: variadic buffer count out of range, count=" + count);
       }
       variadic.add(count);
     }
-    BodyCompression compression = batch.compression();
-    ArrowBodyCompression codec =
-        compression == null
-            ? NoCompressionCodec.DEFAULT_BODY_COMPRESSION
-            : new ArrowBodyCompression(compression.codec(), compression.method());
-    // The batch retains every buffer: their first references go when the caller releases the body.
-    return new ArrowRecordBatch((int) batch.length(), nodes, buffers, codec, variadic, false);
+    return variadic;
   }
 }

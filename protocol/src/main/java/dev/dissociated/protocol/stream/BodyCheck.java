@@ -23,7 +23,7 @@ import org.apache.arrow.vector.types.pojo.Field;
  * process may only read. Hence this check, which costs a few nanoseconds a buffer; only unions and
  * list views are walked row by row, as Arrow itself does when it loads them.
  */
-final class BodyCheck {
+public final class BodyCheck {
   private static final int VIEW_BITS = 128;
   private static final int INLINE_LENGTH = 12;
   private static final int TYPE_IDS = 128;
@@ -50,7 +50,7 @@ final class BodyCheck {
    *     the vectors meets one that points elsewhere; only of use in memory that does not change
    * @throws DissociatedException PROTOCOL_VIOLATION when it does not fit
    */
-  static void check(ArrowRecordBatch batch, List<Field> fields, boolean deep) {
+  public static void check(ArrowRecordBatch batch, List<Field> fields, boolean deep) {
     BodyCheck check = new BodyCheck(batch, deep);
     for (int i = 0; i < fields.size(); i++) {
       Field field = fields.get(i);

@@ -329,6 +329,11 @@ public final class StreamReceiver implements MessageHandler, AutoCloseable {
     }
   }
 
+  /** Takes the leases of a body; what it gives ends them, once, on any thread. */
+  Runnable hold(ReceivedBody.ByReference body) {
+    return held.take(body.list())::release;
+  }
+
   /** The record batch of a message; takes its body. */
   ArrowRecordBatch assemble(BatchAssembler assembler, Received received) {
     try {

@@ -84,6 +84,11 @@ public final class StreamSender {
     return connection.peer();
   }
 
+  /** Where bodies go, for sources whose memory only some connections can show. */
+  public Connection connection() {
+    return connection;
+  }
+
   /** Sends the schema, which comes first and once. */
   public void schema(ByteBuffer flatbuffer) {
     if (started) {

@@ -1,5 +1,7 @@
 package dev.dissociated.protocol.stream;
 
+import dev.dissociated.protocol.DissociatedUri;
+
 /** What a stream is made of: pushes its messages into a sender. */
 @FunctionalInterface
 public interface StreamSource {
@@ -9,4 +11,12 @@ public interface StreamSource {
    * client is told.
    */
   void produce(StreamSender out) throws Exception;
+
+  /**
+   * The location of a listener as clients of this stream are to be told of it: with the handle to
+   * the stream's memory, where it has one of its own. May wait, as {@link #produce} may.
+   */
+  default DissociatedUri at(DissociatedUri location) {
+    return location;
+  }
 }

@@ -41,6 +41,7 @@ final class WireVectorsTest {
           Map.entry("exchange-command", "flight-control"),
           Map.entry("exchange-metadata", "flight-control"),
           Map.entry("exchange-offer", "flight-control"),
+          Map.entry("cuda-location", "cuda-device"),
           Map.entry("ucx-control", "transport-ucx"),
           Map.entry("ucx-error", "transport-ucx"));
 

@@ -1,0 +1,208 @@
+package dev.dissociated.cuda;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.DissociatedUri;
+import java.security.SecureRandom;
+import java.util.HexFormat;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One allocation of device memory that is shown to other processes as a whole: all of one stream's,
+ * and nothing else's, since who opens its handle sees all of it.
+ *
+ * <p>It is freed when its owner has closed it and the last hold on it has ended: every connection
+ * that it is shown on holds it, and who was told its handle has the time of the {@link Quarantine}
+ * to come. Thread-safe.
+ */
+final class DeviceArena implements AutoCloseable {
+  /** The driver hands out memory in steps of this; an arena shares none with other allocations. */
+  static final long GRANULE = 2L << 20;
+
+  private enum State {
+    OPEN,
+    CLOSED,
+    FREED
+  }
+
+  private static final Logger LOG = LoggerFactory.getLogger(DeviceArena.class);
+  private static final String PROCESS = HexFormat.of().toHexDigits(new SecureRandom().nextLong());
+  private static final AtomicLong SERIAL = new AtomicLong();
+  private static final AtomicLong RESERVED = new AtomicLong();
+  private static final Map<String, DeviceArena> OF_THIS_PROCESS = new ConcurrentHashMap<>();
+
+  private final CudaDevice device;
+  private final long address;
+  private final long size;
+  private final Runnable free;
+  private final Optional<byte[]> handle;
+  private final String exporter = PROCESS + "." + SERIAL.incrementAndGet();
+  private Optional<Driver.Event> event = Optional.empty();
+  private State state = State.OPEN;
+  private boolean told;
+  private int holds;
+
+  private DeviceArena(
+      CudaDevice device, long address, long size, Optional<byte[]> handle, Runnable free) {
+    this.device = device;
+    this.address = address;
+    this.size = size;
+    this.handle = handle;
+    this.free = free;
+    RESERVED.addAndGet(size);
+    OF_THIS_PROCESS.put(exporter, this);
+  }
+
+  /**
+   * Fresh memory of at least {@code bytes}.
+   *
+   * @throws DissociatedException RESOURCE_EXHAUSTED when the device has no room
+   */
+  static DeviceArena allocate(CudaDevice device, long bytes) {
+    if (bytes < 0 || bytes > Long.MAX_VALUE - GRANULE) {
+      throw new DissociatedException(Code.INVALID_ARGUMENT, "not allocated, bytes=" + bytes);
+    }
+    long size = Math.max(GRANULE, (bytes + GRANULE - 1) & -GRANULE);
+    return device.get(
+        () -> {
+          long address = Driver.allocate(size);
+          try {
+            Optional<byte[]> handle = Optional.of(Driver.handleOf(address));
+            return new DeviceArena(
+                device, address, size, handle, () -> device.run(() -> Driver.free(address)));
+          } catch (RuntimeException e) {
+            Driver.free(address);
+            throw e;
+          }
+        });
+  }
+
+  /**
+   * Memory of somebody else's, shown where it is.
+   *
+   * @param handle its handle; empty where it has none: then only this process can read it
+   * @param free told when nobody reads it any longer
+   */
+  static DeviceArena adopt(
+      CudaDevice device, long address, long size, Optional<byte[]> handle, Runnable free) {
+    return new DeviceArena(device, address, size, handle, free);
+  }
+
+  /** The memory that {@code exporter} names, if it is of this process: it cannot be opened here. */
+  static Optional<DeviceArena> ofThisProcess(String exporter) {
+    return Optional.ofNullable(OF_THIS_PROCESS.get(exporter));
+  }
+
+  /** Whether {@code exporter} names this process. */
+  static boolean isOfThisProcess(String exporter) {
+    return exporter.startsWith(PROCESS + ".");
+  }
+
+  /** Bytes of all arenas that are not freed. */
+  static long reserved() {
+    return RESERVED.get();
+  }
+
+  CudaDevice device() {
+    return device;
+  }
+
+  long address() {
+    return address;
+  }
+
+  long size() {
+    return size;
+  }
+
+  /** Whether a range lies wholly inside. */
+  boolean contains(long start, long length) {
+    return start >= address && length >= 0 && length <= size && start - address <= size - length;
+  }
+
+  /** How consumers are told of an address: as an offset where they open the memory themselves. */
+  long told(long inside) {
+    return handle.isPresent() ? inside - address : inside;
+  }
+
+  /** Consumers wait for {@code reached} before they read; destroyed with the arena. */
+  void readableAfter(Driver.Event reached) {
+    event = Optional.of(reached);
+  }
+
+  /** {@code location} with what consumers need to open this memory. */
+  synchronized DissociatedUri at(DissociatedUri location) {
+    requireNotFreed();
+    told = true;
+    Optional<byte[]> eventHandle = event.map(e -> device.get(() -> Driver.handleOf(e)));
+    return new CudaLocation(handle, exporter, device.uuid(), eventHandle).addTo(location);
+  }
+
+  private void requireNotFreed() {
+    if (state == State.FREED) {
+      throw new DissociatedException(Code.NOT_FOUND, "device memory is gone, exporter=" + exporter);
+    }
+  }
+
+  /** Keeps the memory until {@link #release} has been called as often. */
+  synchronized void hold() {
+    requireNotFreed();
+    holds++;
+  }
+
+  void release() {
+    boolean last;
+    synchronized (this) {
+      holds--;
+      last = isUnused();
+    }
+    if (last) {
+      free();
+    }
+  }
+
+  /** To be called with the lock, once per change; whoever gets true frees. */
+  private boolean isUnused() {
+    if (state != State.CLOSED || holds > 0) {
+      return false;
+    }
+    state = State.FREED;
+    return true;
+  }
+
+  /** The owner needs it no longer. Idempotent. */
+  @Override
+  public void close() {
+    boolean unused;
+    synchronized (this) {
+      if (state != State.OPEN) {
+        return;
+      }
+      state = State.CLOSED;
+      if (told) {
+        holds++;
+        Quarantine.after(this::release);
+      }
+      unused = isUnused();
+    }
+    if (unused) {
+      free();
+    }
+  }
+
+  private void free() {
+    OF_THIS_PROCESS.remove(exporter);
+    RESERVED.addAndGet(-size);
+    try {
+      event.ifPresent(e -> device.run(() -> Driver.destroy(e)));
+      free.run();
+    } catch (RuntimeException e) {
+      LOG.warn("device memory was not freed: {}, exporter={}", e.getMessage(), exporter);
+    }
+  }
+}

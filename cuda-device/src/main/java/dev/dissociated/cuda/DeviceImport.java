@@ -1,0 +1,176 @@
+package dev.dissociated.cuda;
+
+import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.UUID;
+
+/**
+ * Memory of an exporter's as this process reaches it. Opened once however many connections use it,
+ * and closed with the last of them. Thread-safe.
+ *
+ * <p>What is open is known by the exporter's name for it: addresses and handles may come again for
+ * other memory.
+ */
+final class DeviceImport implements AutoCloseable {
+  private static final Map<String, DeviceImport> OPEN = new HashMap<>();
+
+  private final String exporter;
+  private final CudaDevice device;
+  private final boolean isAbsolute;
+  private final long base;
+  private final long size;
+  private final Runnable onLast;
+  private int users = 1;
+
+  private DeviceImport(
+      CudaLocation location,
+      CudaDevice device,
+      boolean isAbsolute,
+      long base,
+      long size,
+      Runnable onLast) {
+    this.exporter = location.exporter();
+    this.device = device;
+    this.isAbsolute = isAbsolute;
+    this.base = base;
+    this.size = size;
+    this.onLast = onLast;
+  }
+
+  /**
+   * Opens the memory of a location; each success needs a {@link #close}.
+   *
+   * @throws DissociatedException UNAVAILABLE when this process cannot reach it
+   */
+  static DeviceImport open(CudaLocation location) {
+    synchronized (OPEN) {
+      DeviceImport known = OPEN.get(location.exporter());
+      if (known != null) {
+        known.users++;
+        return known;
+      }
+      DeviceImport opened =
+          DeviceArena.isOfThisProcess(location.exporter())
+              ? ofThisProcess(location)
+              : ofAnother(location);
+      OPEN.put(location.exporter(), opened);
+      return opened;
+    }
+  }
+
+  private static DeviceImport ofThisProcess(CudaLocation location) {
+    DeviceArena arena =
+        DeviceArena.ofThisProcess(location.exporter())
+            .orElseThrow(() -> refused(location, "it is gone", null));
+    arena.hold();
+    return new DeviceImport(
+        location,
+        arena.device(),
+        location.handle().isEmpty(),
+        arena.address(),
+        arena.size(),
+        arena::release);
+  }
+
+  private static DeviceImport ofAnother(CudaLocation location) {
+    byte[] handle =
+        location
+            .handle()
+            .orElseThrow(
+                () ->
+                    refused(location, "it has no handle, and only its own process reads it", null));
+    CudaDevice device = deviceOf(location);
+    try {
+      return device.get(() -> open(location, device, handle));
+    } catch (DissociatedException e) {
+      throw refused(location, e.getMessage(), e);
+    }
+  }
+
+  private static DeviceImport open(CudaLocation location, CudaDevice device, byte[] handle) {
+    long address = Driver.open(handle);
+    try {
+      long start = Driver.attribute(Driver.Attribute.START, address);
+      long size = Driver.attribute(Driver.Attribute.SIZE, address);
+      location.event().ifPresent(DeviceImport::await);
+      return new DeviceImport(
+          location,
+          device,
+          false,
+          address,
+          size - (address - start),
+          () -> device.run(() -> Driver.close(address)));
+    } catch (RuntimeException e) {
+      Driver.close(address);
+      throw e;
+    }
+  }
+
+  private static void await(byte[] handle) {
+    Driver.Event event = Driver.openEvent(handle);
+    try {
+      Driver.synchronize(event);
+    } finally {
+      Driver.destroy(event);
+    }
+  }
+
+  private static CudaDevice deviceOf(CudaLocation location) {
+    UUID wanted = location.device();
+    for (int i = 0; i < Cuda.devices(); i++) {
+      if (Cuda.device(i).uuid().equals(wanted)) {
+        return Cuda.device(i);
+      }
+    }
+    throw refused(location, "this process does not see the device", null);
+  }
+
+  private static DissociatedException refused(CudaLocation location, String why, Throwable cause) {
+    return new DissociatedException(
+        Code.UNAVAILABLE,
+        "device memory not opened: "
+            + why
+            + ", exporter="
+            + location.exporter()
+            + " device="
+            + location.device(),
+        cause);
+  }
+
+  CudaDevice device() {
+    return device;
+  }
+
+  /**
+   * The address in this process of a range that the exporter named.
+   *
+   * @throws DissociatedException PROTOCOL_VIOLATION when it is not wholly inside the memory
+   */
+  long resolve(long address, long length) {
+    long offset = isAbsolute ? address - base : address;
+    if (offset < 0 || length < 0 || length > size || offset > size - length) {
+      throw DissociatedException.violation(
+          "address refused: outside the allocation, address="
+              + Long.toUnsignedString(address)
+              + " length="
+              + length
+              + " size="
+              + size);
+    }
+    return base + offset;
+  }
+
+  @Override
+  public void close() {
+    synchronized (OPEN) {
+      if (--users > 0) {
+        return;
+      }
+      OPEN.remove(exporter);
+      // Under the lock: opened again meanwhile, the driver would count the two together.
+      onLast.run();
+    }
+  }
+}

@@ -1,0 +1,27 @@
+package dev.dissociated.protocol.device;
+
+import dev.dissociated.protocol.DissociatedException;
+import org.apache.arrow.vector.types.pojo.Schema;
+
+/** A stream of record batches in a device's memory. One thread reads; batches close on any. */
+public interface DeviceReader extends AutoCloseable {
+  /** The schema; waits for it. */
+  Schema schema();
+
+  /**
+   * The next batch, owned by the caller; null at the end of a complete stream.
+   *
+   * @throws DissociatedException when the stream broke
+   */
+  DeviceRecordBatch next();
+
+  /** Bytes of bodies that were copied to the device by this process, since they came otherwise. */
+  long copiedBytes();
+
+  /** Makes reading fail with {@code why} once nothing more comes. Any thread. */
+  void cancel(DissociatedException why);
+
+  /** Ends the reading. Batches that are not closed stay valid. Idempotent. */
+  @Override
+  void close();
+}
