@@ -57,7 +57,13 @@ public final class Main {
     if (System.getProperty(LOG_LEVEL) == null) {
       System.setProperty(LOG_LEVEL, "warn");
     }
-    int code = commandLine(arguments).execute(arguments);
+    int code;
+    try {
+      code = commandLine(arguments).execute(arguments);
+    } catch (OutOfMemoryError e) { // a batch larger than this process may have is no defect of it
+      System.err.println("dissociated: " + oneLine(e));
+      code = FAILED;
+    }
     System.out.flush();
     System.exit(code);
   }

@@ -1,5 +1,7 @@
 package dev.dissociated.tests;
 
+import static java.nio.file.StandardOpenOption.CREATE;
+import static java.nio.file.StandardOpenOption.WRITE;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -10,6 +12,7 @@ import dev.dissociated.flight.DissociatedClient;
 import dev.dissociated.flight.DissociatedStream;
 import dev.dissociated.store.StoreClient;
 import dev.dissociated.store.StoreObject;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -17,7 +20,10 @@ import java.util.List;
 import java.util.Random;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
+import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowFileWriter;
 import org.apache.arrow.vector.util.TransferPair;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -96,6 +102,28 @@ class StoreEndToEndTest {
           Place.HERE, 1, "no such object", "get", served.socket(), "c", "--wait", "0.1");
       Files.writeString(input, "ARROW1 and then no Arrow at all");
       Commands.refused(Place.HERE, 1, "cannot read", "put", served.socket(), "d", input.toString());
+    }
+  }
+
+  @Test
+  void shouldSayInOneLineThatABatchIsMoreThanItMayHave() throws Exception {
+    Path input = folder.resolve("large.arrow");
+    try (BufferAllocator allocator = new RootAllocator();
+        BigIntVector column = new BigIntVector("a", allocator);
+        VectorSchemaRoot root = VectorSchemaRoot.of(column);
+        ArrowFileWriter writer =
+            new ArrowFileWriter(root, null, FileChannel.open(input, CREATE, WRITE))) {
+      column.allocateNew(4 << 20);
+      root.setRowCount(4 << 20);
+      writer.writeBatch();
+    }
+    Place small = Place.HERE.with("JDK_JAVA_OPTIONS", "-XX:MaxDirectMemorySize=24m");
+    try (Served served = Served.java("--memory", "64m");
+        Program put = Program.java(small, "put", served.socket(), "a", input.toString())) {
+      assertEquals(1, put.exit());
+      String last = put.errors().lines().reduce((first, second) -> second).orElse("");
+      assertTrue(last.startsWith("dissociated: OutOfMemoryError: "), put.errors());
+      Commands.refused(Place.HERE, 1, "no such object", "rm", served.socket(), "a");
     }
   }
 
