@@ -303,7 +303,7 @@ class HostileClientTest {
   @Test
   void shouldLetThousandsComeAndGo() {
     try (StoreFixture fixture = new StoreFixture()) {
-      for (int i = 0; i < 2000; i++) {
+      for (int i = 0; i < 10_000; i++) {
         RawClient client = new RawClient(fixture.store.socket());
         if (i % 2 == 0) {
           client.send(StoreMessage.plain(Op.OPEN, 1, StoreMessage.VERSION, 0));

@@ -29,6 +29,7 @@ import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.ipc.ArrowReader;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -36,6 +37,7 @@ import org.junit.jupiter.api.io.TempDir;
  * Objects whose bytes are not what they are said to be, put by a client that means harm: whoever
  * reads them is told so or reads wrong values, and lives on, and so does the daemon.
  */
+@Tag("slow")
 class DamagedObjectsTest {
   /** Gets every object, and looks at every value of what it is given. */
   private static final String PYTHON =
