@@ -7,6 +7,7 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.transport.ListenOptions;
 import java.io.IOException;
+import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
@@ -21,6 +22,15 @@ import org.junit.jupiter.api.function.Executable;
 /** A store on a socket of its own; what it leaves behind is counted when it is closed. */
 final class StoreFixture implements AutoCloseable {
   static final long LIMIT = 64 << 20;
+
+  static {
+    // From the first socket on the JDK keeps one for itself.
+    try {
+      SocketChannel.open().close();
+    } catch (IOException e) {
+      throw new AssertionError(e);
+    }
+  }
 
   final BufferAllocator allocator = new RootAllocator();
   final Store store;

@@ -55,6 +55,6 @@ class UcxBadInputTest {
   void shouldTellTargetsApartThatAreNoPair() throws Exception {
     Commands.refused(
         Place.HERE, 2, "want_data", "get", "ucx://h:1?want_data=1,ucx://h:2?want_data=2", "x");
-    Commands.refused(Place.HERE, 2, "shm or ucx", "get", "fabric://h:1", "x");
+    Commands.refused(Place.HERE, 2, "shm, ucx or cuda", "get", "fabric://h:1", "x");
   }
 }

@@ -115,7 +115,11 @@ public final class BodyCheck {
       case RunEndEncoded -> runs(field, rows);
       default -> {
         validity(field, own);
-        atLeast(field, next(field), (long) rows * bits(field, type));
+        long width = bits(field, type);
+        if (width > 0 && rows > Long.MAX_VALUE / width) {
+          throw refused(field, "more than memory can hold, rows=" + rows + " bits=" + width);
+        }
+        atLeast(field, next(field), rows * width);
       }
     }
   }
@@ -303,7 +307,8 @@ public final class BodyCheck {
     if (deep) {
       // The run ends' own buffers are their validity and their data.
       noNulls(field, buffers.get(validity), runs);
-      runEnds(field, buffers.get(buffer - 1), runs, bits(field, children.get(0).getType()), rows);
+      runEnds(
+          field, buffers.get(buffer - 1), runs, (int) bits(field, children.get(0).getType()), rows);
     }
     field(children.get(1), runs);
   }
@@ -335,7 +340,7 @@ public final class BodyCheck {
     }
   }
 
-  private static int bits(Field field, ArrowType type) {
+  private static long bits(Field field, ArrowType type) {
     return switch (type.getTypeID()) {
       case Bool -> 1;
       case Int -> ((ArrowType.Int) type).getBitWidth();
@@ -355,7 +360,7 @@ public final class BodyCheck {
             case DAY_TIME -> Long.SIZE;
             case MONTH_DAY_NANO -> 2 * Long.SIZE;
           };
-      case FixedSizeBinary -> Math.multiplyExact(((FixedSizeBinary) type).getByteWidth(), 8);
+      case FixedSizeBinary -> (long) Byte.SIZE * ((FixedSizeBinary) type).getByteWidth();
       default ->
           throw new DissociatedException(
               DissociatedException.Code.UNSUPPORTED, "type not supported, field=" + field);

@@ -11,6 +11,7 @@ import java.util.Set;
 import org.apache.arrow.flatbuf.DictionaryBatch;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.OutOfMemoryException;
 import org.apache.arrow.vector.ipc.ArrowReader;
 import org.apache.arrow.vector.ipc.message.ArrowDictionaryBatch;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
@@ -51,9 +52,10 @@ final class ResidentReader extends ArrowReader {
   protected void initialize() throws IOException {
     try {
       super.initialize();
-    } catch (IllegalArgumentException | UnsupportedOperationException e) {
-      throw new DissociatedException(
-          Code.DATA_CORRUPT, "schema refused: " + e.getMessage(), e); // no such vectors
+    } catch (DissociatedException | OutOfMemoryException e) {
+      throw e;
+    } catch (RuntimeException e) { // no such vectors
+      throw new DissociatedException(Code.DATA_CORRUPT, "schema refused: " + e.getMessage(), e);
     }
   }
 
@@ -65,6 +67,19 @@ final class ResidentReader extends ArrowReader {
   @Override
   public boolean loadNextBatch() throws IOException {
     prepareLoadNextBatch();
+    try {
+      return loadNext();
+    } catch (DissociatedException | OutOfMemoryException e) {
+      throw e;
+    } catch (RuntimeException e) {
+      if (!untrusted) {
+        throw e;
+      }
+      throw new DissociatedException(Code.DATA_CORRUPT, "not valid Arrow data: " + e, e);
+    }
+  }
+
+  private boolean loadNext() throws IOException {
     while (messages.hasNext()) {
       ResidentStream.Prepared next = messages.next();
       bytes += next.body().dataLength();
