@@ -14,12 +14,14 @@ import java.util.Random;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 /**
  * The store from elsewhere, by the command line: through Flight, and from one daemon to another.
  */
+@Tag("slow")
 class RemoteStoreTest {
   private static final Path FLIGHTS =
       Path.of(System.getProperty("project.root", "..")).resolve("examples/data/flights-200k.arrow");
