@@ -2,8 +2,6 @@ package dev.dissociated.store;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.shm.OwnSegment;
-import java.util.Map;
-import java.util.TreeMap;
 import org.apache.arrow.memory.AllocationManager;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
@@ -71,8 +69,7 @@ final class ObjectArena implements AutoCloseable {
   private final BufferAllocator allocator;
 
   // Guarded by this.
-  private final TreeMap<Long, Long> free = new TreeMap<>();
-  private long end;
+  private final FreeRanges ranges = new FreeRanges();
   private int blocks;
   private boolean frozen;
   private boolean closed;
@@ -101,7 +98,7 @@ final class ObjectArena implements AutoCloseable {
   /** Whether a range lies in memory that was given out. */
   synchronized boolean contains(long address, long length) {
     long offset = address - segment.address();
-    return offset >= 0 && length >= 0 && offset <= end - length;
+    return offset >= 0 && length >= 0 && offset <= ranges.end() - length;
   }
 
   private static long aligned(long bytes) {
@@ -113,21 +110,9 @@ final class ObjectArena implements AutoCloseable {
       throw new OutOfMemoryException("memory not allocated: the object is sealed, bytes=" + bytes);
     }
     long needed = aligned(bytes);
-    for (Map.Entry<Long, Long> hole : free.entrySet()) {
-      if (hole.getValue() >= needed) {
-        long offset = hole.getKey();
-        long rest = hole.getValue() - needed;
-        free.remove(offset);
-        if (rest > 0) {
-          free.put(offset + needed, rest);
-        }
-        blocks++;
-        return offset;
-      }
-    }
-    commit(end + needed);
-    long offset = end;
-    end += needed;
+    long offset = ranges.place(needed);
+    commit(offset + needed);
+    ranges.take(offset, needed);
     blocks++;
     return offset;
   }
@@ -154,20 +139,7 @@ final class ObjectArena implements AutoCloseable {
   private synchronized void give(long offset, long bytes) {
     blocks--;
     if (!frozen) {
-      long from = offset;
-      long length = aligned(bytes);
-      Map.Entry<Long, Long> before = free.lowerEntry(offset);
-      if (before != null && before.getKey() + before.getValue() == offset) {
-        from = before.getKey();
-        length += before.getValue();
-      }
-      Long behind = free.remove(from + length);
-      length += behind == null ? 0 : behind;
-      free.put(from, length);
-      if (from + length == end) {
-        free.remove(from);
-        end = from;
-      }
+      ranges.give(offset, aligned(bytes));
     }
     unmapIfUnused();
   }
@@ -175,7 +147,7 @@ final class ObjectArena implements AutoCloseable {
   /** Nothing is allocated or written any more. */
   synchronized void freeze() {
     frozen = true;
-    segment.freeze(Math.max(end, 1));
+    segment.freeze(Math.max(ranges.end(), 1));
   }
 
   private void unmapIfUnused() {

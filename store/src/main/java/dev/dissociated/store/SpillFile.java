@@ -4,8 +4,6 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.shm.ScratchFile;
 import java.nio.file.Path;
-import java.util.Map;
-import java.util.TreeMap;
 import java.util.zip.CRC32C;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.ReferenceManager;
@@ -30,9 +28,7 @@ final class SpillFile implements AutoCloseable {
 
   private final ScratchFile file;
 
-  // Guarded by this: free ranges below the end.
-  private final TreeMap<Long, Long> free = new TreeMap<>();
-  private long end;
+  private final FreeRanges ranges = new FreeRanges(); // guarded by this
 
   /**
    * @throws DissociatedException when no file can be made there
@@ -113,40 +109,15 @@ final class SpillFile implements AutoCloseable {
 
   private synchronized long take(long length) {
     long needed = whole(length);
-    for (Map.Entry<Long, Long> hole : free.entrySet()) {
-      if (hole.getValue() >= needed) {
-        long offset = hole.getKey();
-        long rest = hole.getValue() - needed;
-        free.remove(offset);
-        if (rest > 0) {
-          free.put(offset + needed, rest);
-        }
-        return offset;
-      }
-    }
-    long offset = end;
-    end += needed;
+    long offset = ranges.place(needed);
+    ranges.take(offset, needed);
     return offset;
   }
 
   private void give(long offset, long length) {
     file.discard(offset, whole(length)); // before another thread may write there
     synchronized (this) {
-      long from = offset;
-      long bytes = whole(length);
-      Map.Entry<Long, Long> before = free.lowerEntry(offset);
-      if (before != null && before.getKey() + before.getValue() == offset) {
-        from = before.getKey();
-        bytes += before.getValue();
-      }
-      Long behind = free.remove(from + bytes);
-      bytes += behind == null ? 0 : behind;
-      if (from + bytes == end) {
-        free.remove(from);
-        end = from;
-      } else {
-        free.put(from, bytes);
-      }
+      ranges.give(offset, whole(length));
     }
   }
 
