@@ -20,6 +20,7 @@ import dev.dissociated.protocol.testing.RecordingHandler.Tagged;
 import dev.dissociated.protocol.testing.RecordingHandler.Untagged;
 import dev.dissociated.protocol.transport.Acceptor;
 import dev.dissociated.protocol.transport.Connection;
+import dev.dissociated.protocol.transport.ForwardingHandler;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
 import dev.dissociated.protocol.transport.MemorySlices;
@@ -583,7 +584,7 @@ public abstract class TransportContract {
         listen(
             connection -> {
               RecordingHandler handler = new RecordingHandler();
-              return new Delegating(handler) {
+              return new ForwardingHandler(handler) {
                 @Override
                 public void tagged(long tag, ByteBuffer payload) {
                   if (tag == 1) {
@@ -608,7 +609,7 @@ public abstract class TransportContract {
   }
 
   private static MessageHandler refusing(AtomicInteger closed) {
-    return new Delegating(new RecordingHandler()) {
+    return new ForwardingHandler(new RecordingHandler()) {
       @Override
       public void tagged(long tag, ByteBuffer payload) {
         throw new DissociatedException(Code.PERMISSION_DENIED, "not for you");
@@ -619,40 +620,6 @@ public abstract class TransportContract {
         closed.incrementAndGet();
       }
     };
-  }
-
-  /** A handler of which a test replaces a part. */
-  private static class Delegating implements MessageHandler {
-    private final MessageHandler handler;
-
-    Delegating(MessageHandler handler) {
-      this.handler = handler;
-    }
-
-    @Override
-    public void message(ByteBuffer message) {
-      handler.message(message);
-    }
-
-    @Override
-    public ArrowBuf allocate(long tag, long length) {
-      return handler.allocate(tag, length);
-    }
-
-    @Override
-    public void tagged(long tag, ByteBuffer payload) {
-      handler.tagged(tag, payload);
-    }
-
-    @Override
-    public void tagged(long tag, ArrowBuf payload) {
-      handler.tagged(tag, payload);
-    }
-
-    @Override
-    public void closed(DissociatedException cause) {
-      handler.closed(cause);
-    }
   }
 
   @Test
