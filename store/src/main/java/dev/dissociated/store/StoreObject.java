@@ -2,10 +2,9 @@ package dev.dissociated.store;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.device.DeviceReader;
 import dev.dissociated.protocol.stream.BorrowedMemory;
 import dev.dissociated.protocol.stream.BorrowedStream;
-import java.util.ArrayList;
-import java.util.List;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.ipc.ArrowReader;
@@ -18,7 +17,7 @@ import org.apache.arrow.vector.ipc.ArrowReader;
 public final class StoreObject implements AutoCloseable {
   private final String name;
   private final ObjectType type;
-  private final List<BorrowedStream.Body> parts;
+  private final ObjectParts parts;
   private final BufferAllocator allocator;
   private final BorrowedMemory memory;
   private boolean closed;
@@ -27,14 +26,10 @@ public final class StoreObject implements AutoCloseable {
    * @param onEnd ends the lease
    */
   StoreObject(
-      String name,
-      ObjectType type,
-      List<BorrowedStream.Body> parts,
-      BufferAllocator allocator,
-      Runnable onEnd) {
+      String name, ObjectType type, ObjectParts parts, BufferAllocator allocator, Runnable onEnd) {
     this.name = name;
     this.type = type;
-    this.parts = List.copyOf(parts);
+    this.parts = parts;
     this.allocator = allocator;
     this.memory = new BorrowedMemory(allocator, bytes(), onEnd);
   }
@@ -51,7 +46,7 @@ public final class StoreObject implements AutoCloseable {
 
   /** Bytes of all its buffers. */
   public long bytes() {
-    return parts.stream().mapToLong(BorrowedStream.Body::length).sum();
+    return parts.bytes();
   }
 
   /** How many buffers it has. */
@@ -59,9 +54,13 @@ public final class StoreObject implements AutoCloseable {
     return parts.size();
   }
 
-  /** One of its buffers, read-only: a write faults. To be closed by the caller. */
+  /**
+   * One of its buffers, read-only: a write faults. To be closed by the caller.
+   *
+   * @throws DissociatedException UNSUPPORTED when it lies on a device
+   */
   public ArrowBuf buffer(int index) {
-    BorrowedStream.Body part = parts.get(index);
+    BorrowedStream.Body part = parts.inHostMemory(name, index);
     hold();
     return memory.buffer(part.address(), part.length());
   }
@@ -92,7 +91,7 @@ public final class StoreObject implements AutoCloseable {
 
   private BorrowedStream stream() {
     return TableFormat.read(
-        parts,
+        parts.allInHostMemory(name),
         () -> {
           hold();
           return memory::release;
@@ -108,6 +107,59 @@ public final class StoreObject implements AutoCloseable {
   public Tensor tensor() {
     require(type == ObjectType.TENSOR);
     return TensorFormat.read(stream(), allocator);
+  }
+
+  // ---- on a device
+
+  /** Whether buffers of it lie on a device. */
+  public boolean isOnDevice() {
+    return parts.isOnDevice();
+  }
+
+  /**
+   * The table or tensor as record batches where they lie on the device. Batches stay valid, and the
+   * lease lasts, until they are closed, also after this and the reader are.
+   *
+   * @throws DissociatedException INVALID_ARGUMENT when it is neither, or lies in host memory;
+   *     UNSUPPORTED when there is no CUDA here; UNAVAILABLE when this process does not reach the
+   *     memory; DATA_CORRUPT when what was put is damaged
+   */
+  public DeviceReader deviceReader() {
+    require(type.isTable());
+    return new StoredBatches(deviceStream(), parts.open(name));
+  }
+
+  /**
+   * The tensor where it lies on the device; to be closed by the caller, who is to be done with it
+   * on the device by then.
+   *
+   * @throws DissociatedException as {@link #deviceReader}
+   */
+  public DeviceTensor deviceTensor() {
+    require(type == ObjectType.TENSOR);
+    return TensorFormat.readOnDevice(deviceStream(), parts.open(name));
+  }
+
+  private BorrowedStream deviceStream() {
+    return TableFormat.read(
+        parts.bodiesOnDevice(name),
+        () -> {
+          hold();
+          return memory::release;
+        });
+  }
+
+  /**
+   * A copy of a buffer, wherever it lies, in memory that the processor can read; owned by the
+   * caller.
+   */
+  public ArrowBuf copyToHost(int index, BufferAllocator target) {
+    hold();
+    try {
+      return parts.copyToHost(name, index, target);
+    } finally {
+      memory.release();
+    }
   }
 
   private void require(boolean possible) {
@@ -141,14 +193,5 @@ public final class StoreObject implements AutoCloseable {
       closed = true;
     }
     memory.release();
-  }
-
-  /** Where buffers that a message names lie in this process. */
-  static List<BorrowedStream.Body> places(StoreChannel channel, List<BufferRef> refs) {
-    List<BorrowedStream.Body> places = new ArrayList<>(refs.size());
-    for (BufferRef ref : refs) {
-      places.add(new BorrowedStream.Body(channel.resolve(ref), ref.length()));
-    }
-    return places;
   }
 }
