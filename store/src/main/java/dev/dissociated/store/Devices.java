@@ -231,12 +231,13 @@ final class Devices {
     DissociatedException why = null;
     try {
       made = memory.allocate(pool.device, wanted.bytes());
-    } catch (RuntimeException e) {
+    } catch (RuntimeException | Error e) {
       why = DissociatedException.wrap("device memory not allocated", e);
     }
     boolean kept = false;
     synchronized (host.lock()) {
-      if (made != null && closed == null && !wanted.session().isOver()) {
+      why = why == null ? closed : why;
+      if (why == null && !wanted.session().isOver()) {
         Arena arena = new Arena(this, nextId(), made, wanted.bytes());
         arenas.put(arena.id, arena);
         wanted.session().arenas().allocated(wanted.request(), arena);
@@ -244,7 +245,9 @@ final class Devices {
       } else {
         pool.reserved -= wanted.size();
         pool.used -= wanted.size();
-        wanted.session().arenas().refused(wanted.request(), why == null ? closed : why);
+        if (why != null) {
+          wanted.session().arenas().refused(wanted.request(), why);
+        }
       }
     }
     if (made != null && !kept) {

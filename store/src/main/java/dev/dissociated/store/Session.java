@@ -365,7 +365,8 @@ final class Session implements GuestHandler {
 
   /** Whether it has a lease on what lies in that arena. */
   boolean holds(Arena arena) {
-    return leases.values().stream().anyMatch(object -> object.memory().arenas().contains(arena));
+    return leases.values().stream()
+        .anyMatch(object -> object.device != null && object.memory().arenas().contains(arena));
   }
 
   /** Whether it has a lease on something that lies on that device. */

@@ -353,9 +353,12 @@ final class StoreChannel {
   void release(long lease, List<BufferRef> refs) {
     synchronized (this) {
       count(refs, -1);
-      leases--;
     }
-    switch (ended.add(lease)) {
+    EndedLeases.Added added = ended.add(lease);
+    synchronized (this) {
+      leases--; // now that whoever closes the connection tells the daemon of it
+    }
+    switch (added) {
       case FIRST -> HOUSEKEEPING.schedule(this::flushReleases, RELEASE_NANOS, TimeUnit.NANOSECONDS);
       case MORE -> {
         // goes with the first

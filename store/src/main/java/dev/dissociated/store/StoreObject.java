@@ -5,6 +5,8 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.device.DeviceReader;
 import dev.dissociated.protocol.stream.BorrowedMemory;
 import dev.dissociated.protocol.stream.BorrowedStream;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.ipc.ArrowReader;
@@ -147,6 +149,36 @@ public final class StoreObject implements AutoCloseable {
           hold();
           return memory::release;
         });
+  }
+
+  /**
+   * The table or tensor as record batches in host memory, into which all of it is copied, wherever
+   * it lies; what the reader has loaded stays valid until it is released.
+   *
+   * @throws DissociatedException as {@link #reader} and {@link #deviceReader}
+   */
+  public ArrowReader copyReader(BufferAllocator target) {
+    require(type.isTable());
+    List<ArrowBuf> copies = new ArrayList<>();
+    BorrowedMemory all = new BorrowedMemory(target, bytes(), () -> copies.forEach(ArrowBuf::close));
+    try {
+      for (int i = 0; i < parts.size(); i++) {
+        copies.add(copyToHost(i, target));
+      }
+      List<BorrowedStream.Body> bodies =
+          copies.stream()
+              .map(copy -> new BorrowedStream.Body(copy.memoryAddress(), copy.readableBytes()))
+              .toList();
+      return TableFormat.read(
+              bodies,
+              () -> {
+                all.retain();
+                return all::release;
+              })
+          .reader(target);
+    } finally {
+      all.release();
+    }
   }
 
   /**

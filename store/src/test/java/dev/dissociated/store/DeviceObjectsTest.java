@@ -35,13 +35,14 @@ class DeviceObjectsTest {
 
   private final BufferAllocator allocator = new RootAllocator();
   private final List<Child> children = new ArrayList<>();
+  private final Map<String, String> more = new HashMap<>();
   private Child daemon;
   private String socket;
   private StoreClient watcher;
 
-  private void daemon(long arenas, String evict, String... more) throws IOException {
+  private void daemon(long arenas, String evict, String... spill) throws IOException {
     List<String> words = new ArrayList<>(List.of(String.valueOf(arenas * ARENA), evict));
-    words.addAll(List.of(more));
+    words.addAll(List.of(spill));
     daemon = start(DevicePrograms.Daemon.class, true, words.toArray(String[]::new));
     socket = daemon.line();
     watcher = StoreClient.connect(allocator, socket);
@@ -49,6 +50,7 @@ class DeviceObjectsTest {
 
   private Child start(Class<?> main, boolean cuda, String... words) throws IOException {
     Map<String, String> environment = new HashMap<>(StandIn.environment(folder));
+    environment.putAll(more);
     environment.put("STANDIN_CUDA_DELAY_US", "200"); // shows what was not waited for
     if (!cuda) {
       environment.put(Cuda.LIBRARY_VARIABLE, folder.resolve("none").toString());
@@ -267,6 +269,24 @@ class DeviceObjectsTest {
     assertEquals(0, device().objects());
     producer.kill();
     awaitNothingLeft();
+  }
+
+  @Test
+  void shouldFreeWhatIsAllocatedForAClientThatHasGoneMeanwhile() throws Exception {
+    // This process lives on, so that what the clients were told of waits for the quarantine's end.
+    more.put("JAVA_TOOL_OPTIONS", "-Ddissociated.cuda.quarantine-ms=500");
+    daemon(100, "lru");
+    for (int i = 0; i < 50; i++) {
+      try (RawClient client = RawClient.opened(socket)) {
+        for (int k = 2; k < 4; k++) {
+          client.send(ArenaMessage.allocate(ArenaMessage.ANY_DEVICE, 1).withRequest(k));
+        }
+      }
+    }
+    awaitNothingLeft();
+    try (RawClient client = RawClient.opened(socket)) {
+      allocate(client, 1);
+    }
   }
 
   @Test
