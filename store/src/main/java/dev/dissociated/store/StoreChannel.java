@@ -450,7 +450,7 @@ final class StoreChannel {
           arenas.told(ArenaMessage.id(message), ArenaMessage.memory(message));
           answer(message);
         }
-        case OBJECT, DONE, OPENED, ROWS, USED, FAILED -> answer(message);
+        case OBJECT, DONE, OPENED, ROWS, USED, FAILED, CLAIMED -> answer(message);
         default ->
             throw DissociatedException.violation(
                 "store message refused: not a store's to send, op=" + message.op());
