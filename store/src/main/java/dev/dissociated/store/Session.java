@@ -28,7 +28,6 @@ final class Session implements GuestHandler {
   private static final int MOST_SUBSCRIPTIONS = 1024;
   private static final int MOST_HANDED = 64;
   private static final int MOST_LEASES = 1 << 18;
-  private static final int MOST_ROWS = 1000;
   private static final long LONGEST_CLAIM_MILLIS = TimeUnit.DAYS.toMillis(365);
 
   /** Something to be said: a message, or an object whose segments may have to be shown first. */
@@ -148,11 +147,8 @@ final class Session implements GuestHandler {
       case PUT -> store.put(this, request, draft(message));
       case GET -> get(message);
       case RELEASE -> release(message.leases());
-      case LIST -> list(message);
-      case STAT -> {
-        ObjectInfo row = store.catalogue().require(message.name()).info(System.nanoTime());
-        say(ReportMessage.rows(request, false, shown(List.of(row))));
-      }
+      case LIST -> say(Reports.list(store.catalogue(), message, knowsDevices()));
+      case STAT -> say(Reports.stat(store.catalogue(), message, knowsDevices()));
       case DELETE -> {
         store.requireWritable();
         store.catalogue().delete(message.name(), user());
@@ -171,10 +167,7 @@ final class Session implements GuestHandler {
         subscriptions.put(request, message.name());
         say(done(request));
       }
-      case USAGE -> {
-        StoreUsage usage = store.usageLocked();
-        say(ReportMessage.used(request, knowsDevices() ? usage : usage.withoutDevices()));
-      }
+      case USAGE -> say(Reports.usage(store.usageLocked(), message, knowsDevices()));
       case HIDDEN -> hidden(message.a());
       case CLAIM -> claim(message);
       case TAKE -> store.claims().take(new Claims.Token(message.a(), message.b()), this, request);
@@ -235,17 +228,6 @@ final class Session implements GuestHandler {
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(patience);
     Claims.Token token = store.claims().add(this, object, deadline);
     say(StoreMessage.plain(Op.CLAIMED, message.request(), token.high(), token.low()));
-  }
-
-  private void list(StoreMessage message) {
-    int most = (int) Math.max(1, Math.min(message.a() < 0 ? MOST_ROWS : message.a(), MOST_ROWS));
-    List<ObjectInfo> rows = store.catalogue().list(message.name(), message.prefix(), most + 1);
-    boolean more = rows.size() > most;
-    say(ReportMessage.rows(message.request(), more, shown(more ? rows.subList(0, most) : rows)));
-  }
-
-  private List<ObjectInfo> shown(List<ObjectInfo> rows) {
-    return knowsDevices() ? rows : rows.stream().map(ObjectInfo::withoutDevice).toList();
   }
 
   private void hidden(long segment) {

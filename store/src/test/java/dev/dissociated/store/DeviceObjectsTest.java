@@ -19,6 +19,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.UUID;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
 import org.junit.jupiter.api.AfterEach;
@@ -416,7 +417,7 @@ class DeviceObjectsTest {
       failed(client, Code.INVALID_ARGUMENT, "out of range");
       client.send(ArenaMessage.allocate(ArenaMessage.ANY_DEVICE, 1L << 40).withRequest(4));
       failed(client, Code.INVALID_ARGUMENT, "out of range");
-      client.send(ArenaMessage.allocate(new java.util.UUID(1, 2), 1).withRequest(5));
+      client.send(ArenaMessage.allocate(new UUID(1, 2), 1).withRequest(5));
       failed(client, Code.INVALID_ARGUMENT, "no such device");
       int arena = allocate(client, 1);
       assertEquals(ARENA, device().used());
@@ -441,6 +442,35 @@ class DeviceObjectsTest {
       client.send(StoreMessage.plain(Op.DROPPED, 0, told.a(), 0));
       assertEquals(Code.PROTOCOL_VIOLATION, client.end().code());
     }
+  }
+
+  @Test
+  void shouldCountEachDeviceByItself() throws Exception {
+    more.put("STANDIN_CUDA_DEVICES", "2");
+    daemon(1, "lru");
+    List<StoreUsage.Device> devices = watcher.usage().devices();
+    assertEquals(2, devices.size());
+    int[] arenas = new int[2];
+    try (RawClient client = RawClient.opened(socket)) {
+      for (int i = 0; i < 2; i++) {
+        UUID device = UUID.fromString(devices.get(i).device());
+        client.send(ArenaMessage.allocate(device, 8).withRequest(2));
+        StoreMessage answer = client.answer();
+        arenas[i] = ArenaMessage.id(answer);
+        assertEquals(device, ArenaMessage.memory(answer).device());
+        client.send(ArenaMessage.allocate(device, 8).withRequest(3));
+        failed(client, Code.RESOURCE_EXHAUSTED, "device=" + device);
+      }
+      put(
+          client,
+          "x",
+          ObjectType.PICKLE,
+          BufferRef.inline(0, 1),
+          BufferRef.onDevice(arenas[0], 0, 8),
+          BufferRef.onDevice(arenas[1], 0, 8));
+      failed(client, Code.INVALID_ARGUMENT, "an object lies on one device only");
+    }
+    await("what was given up", () -> device().used() == 0);
   }
 
   @Test
