@@ -2,6 +2,7 @@ package dev.dissociated.store;
 
 import static dev.dissociated.store.DevicePrograms.sum;
 import static dev.dissociated.store.StoreFixture.await;
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -51,8 +52,8 @@ class DeviceObjectsTest {
 
   private Child start(Class<?> main, boolean cuda, String... words) throws IOException {
     Map<String, String> environment = new HashMap<>(StandIn.environment(folder));
-    environment.putAll(more);
     environment.put("STANDIN_CUDA_DELAY_US", "200"); // shows what was not waited for
+    environment.putAll(more);
     if (!cuda) {
       environment.put(Cuda.LIBRARY_VARIABLE, folder.resolve("none").toString());
     }
@@ -126,6 +127,21 @@ class DeviceObjectsTest {
     watcher.delete("table");
     awaitNothingLeft();
     assertEquals(2, count(consumer, "cuIpcCloseMemHandle"));
+  }
+
+  @Test
+  void shouldPutOnlyWhatIsThere() throws Exception {
+    daemon(8, "lru");
+    more.put("STANDIN_CUDA_DELAY_US", "0");
+    Child reader = client();
+    more.put("STANDIN_CUDA_DELAY_US", "300000");
+    Child producer = client();
+    reader.ask("live");
+    Thread work = new Thread(() -> assertDoesNotThrow(() -> producer.ask("tensor a 5 " + COUNT)));
+    work.start();
+    assertEquals("0", reader.ask("wait a"));
+    assertEquals(sum(5, COUNT, 1), reader.ask("sum 0"));
+    work.join();
   }
 
   @Test

@@ -11,6 +11,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -107,6 +108,10 @@ final class DevicePrograms {
         case "table" -> putTable(w[1], number(w[2]), number(w[3]), number(w[4]));
         case "get" -> {
           held.add(store().get(w[1]));
+          return String.valueOf(held.size() - 1);
+        }
+        case "wait" -> {
+          held.add(store().get(w[1], Duration.ofSeconds(60)));
           return String.valueOf(held.size() - 1);
         }
         case "sum" -> {
