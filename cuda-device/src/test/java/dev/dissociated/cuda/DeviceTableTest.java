@@ -240,7 +240,7 @@ class DeviceTableTest {
   @Test
   void shouldExportForTheDeviceInterface() {
     exporter.add("t", 1, 1, ROWS);
-    long array = MemoryUtil.allocateMemory(ArrowDeviceArrays.LENGTH);
+    long array = MemoryUtil.allocateMemory(DeviceArrayLayout.LENGTH);
     try (DeviceReader reader = open("t")) {
       DeviceRecordBatch batch = reader.next();
       batch.exportTo(array);
