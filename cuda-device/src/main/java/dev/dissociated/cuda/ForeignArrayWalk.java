@@ -19,6 +19,7 @@ import org.apache.arrow.vector.TypeLayout;
 import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
 import org.apache.arrow.vector.types.UnionMode;
 import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.ArrowType.ArrowTypeID;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 
@@ -116,13 +117,15 @@ final class ForeignArrayWalk {
   private void field(Field field, Slice slice) {
     ArrowType type = DeviceShape.storage(field);
     String name = field.getName();
+    if (type.getTypeID() == ArrowTypeID.Utf8View || type.getTypeID() == ArrowTypeID.BinaryView) {
+      throw unsupported("views do not say how long they are", field);
+    }
     int count = TypeLayout.getTypeBufferCount(type);
     requireShape(name, slice.array(), count, field.getChildren().size());
     int node = nodes.size();
     nodes.add(null); // before those of its children
     long nulls = 0;
     switch (type.getTypeID()) {
-      case Utf8View, BinaryView -> throw unsupported("views have no lengths", field);
       case Null -> nulls = slice.rows();
       case Union -> union(field, (ArrowType.Union) type, slice);
       case RunEndEncoded -> runs(field, slice);

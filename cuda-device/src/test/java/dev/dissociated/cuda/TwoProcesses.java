@@ -16,6 +16,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.io.TempDir;
 
 /** An {@link Exporter} and a {@link Consumer}, each in a JVM of its own, for each test. */
+@RequiresStandIn
 abstract class TwoProcesses {
   static final int ROWS = 100;
 
