@@ -8,6 +8,7 @@ import dev.dissociated.protocol.device.DeviceReader;
 import dev.dissociated.protocol.device.DeviceRecordBatch;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.arrow.c.ArrowSchema;
@@ -83,7 +84,7 @@ public final class ArrowDeviceStreams {
   public static void export(DeviceReader reader, long arrowDeviceArrayStream) {
     Cuda.require();
     long id = IDS.incrementAndGet();
-    EXPORTED.put(id, new Exported(reader));
+    EXPORTED.put(id, new Exported(Objects.requireNonNull(reader)));
     MemoryUtil.setMemory(arrowDeviceArrayStream, LENGTH, (byte) 0);
     MemoryUtil.putInt(arrowDeviceArrayStream + DEVICE_TYPE, DeviceArrayLayout.CUDA);
     MemoryUtil.putLong(arrowDeviceArrayStream + GET_SCHEMA, addressOf(SCHEMA));

@@ -56,7 +56,7 @@ final class Driver {
   }
 
   /** A device address as the binding has it, which hides the number from others. */
-  private static final class Address extends CUdeviceptr {
+  static final class Address extends CUdeviceptr {
     long value() {
       return getNativePointer() + getByteOffset();
     }

@@ -2,6 +2,8 @@ package dev.dissociated.cuda;
 
 import dev.dissociated.cuda.DeviceTableBuilder.DeviceBuffers;
 import dev.dissociated.protocol.DissociatedUri;
+import dev.dissociated.protocol.device.DeviceReader;
+import dev.dissociated.protocol.device.DeviceRecordBatch;
 import dev.dissociated.protocol.stream.StreamLimits;
 import dev.dissociated.protocol.stream.StreamServer;
 import dev.dissociated.protocol.stream.StreamSource;
@@ -15,6 +17,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.LongStream;
+import jcuda.driver.CUstream;
+import jcuda.driver.JCudaDriver;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -104,6 +109,46 @@ final class Exporter implements AutoCloseable {
     }
   }
 
+  /** A table in memory without a handle, each buffer in an allocation of its own. */
+  void addAbsolute(String name, int seed, int rows) {
+    CudaDevice device = Cuda.device(0);
+    try (VectorSchemaRoot root = Tables.batch(allocator, seed, 0, rows);
+        ArrowRecordBatch host = new VectorUnloader(root, true, true).getRecordBatch();
+        DeviceTableBuilder builder = DeviceTable.on(device, Tables.SCHEMA, allocator)) {
+      long[] lengths = PlacedBatch.lengthsOf(host);
+      long[] addresses = new long[lengths.length];
+      for (int i = 0; i < lengths.length; i++) {
+        addresses[i] = pooled(device, lengths[i]);
+        device
+            .copies()
+            .toDevice(addresses[i], host.getBuffers().get(i).memoryAddress(), lengths[i]);
+      }
+      device.copies().synchronize();
+      Runnable release = () -> device.run(() -> LongStream.of(addresses).forEach(Driver::free));
+      builder.adopt(
+          new DeviceBuffers(rows, host.getNodes(), List.of(), addresses, lengths, 0, release));
+      sources.put(name, builder.absolute().build());
+    }
+  }
+
+  private static long pooled(CudaDevice device, long bytes) {
+    Driver.Address address = new Driver.Address();
+    device.run(() -> JCudaDriver.cuMemAllocAsync(address, bytes, new CUstream()));
+    return address.value();
+  }
+
+  /** Reads the first batch of a stream where it lies, in this process. */
+  private String read(String name, DissociatedUri location) {
+    CudaTransport transport = new CudaTransport();
+    byte[] ticket = name.getBytes(StandardCharsets.UTF_8);
+    try (DeviceReader reader =
+            transport.read(allocator, transport.connect(location), ticket, Optional.empty());
+        DeviceRecordBatch batch = reader.next();
+        VectorSchemaRoot root = batch.copyToHost(allocator)) {
+      return Tables.print(root);
+    }
+  }
+
   /** A stream whose batches are made while it is read. */
   void addLive(String name, long bytes, int batches, int rows, Duration patience) {
     sources.put(
@@ -126,7 +171,8 @@ final class Exporter implements AutoCloseable {
   /**
    * {@code table NAME SEED BATCHES ROWS}, {@code late NAME SEED ROWS} and {@code live NAME BYTES
    * BATCHES ROWS PATIENCE_MS} say where it is; {@code used NAME} how much of a live one's arena is;
-   * {@code drop NAME} frees it.
+   * {@code drop NAME} frees it. {@code absolute NAME SEED ROWS} is a table without a handle, {@code
+   * read NAME LOCATION} reads one here, and {@code limit BYTES} bounds what is allocated.
    */
   public static void main(String[] words) throws Exception {
     Exporter exporter = new Exporter();
@@ -149,6 +195,14 @@ final class Exporter implements AutoCloseable {
         case "used" -> {
           return String.valueOf(((LiveDeviceSource) exporter.sources.get(w[1])).bytesInUse());
         }
+        case "limit" -> {
+          Cuda.limitMemory(number(w[1]));
+          return "OK";
+        }
+        case "read" -> {
+          return exporter.read(w[1], DissociatedUri.parse(w[2]));
+        }
+        case "absolute" -> exporter.addAbsolute(w[1], number(w[2]), number(w[3]));
         case "late" -> exporter.addLate(w[1], number(w[2]), number(w[3]));
         case "live" ->
             exporter.addLive(
