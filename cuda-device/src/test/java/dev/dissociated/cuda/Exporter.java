@@ -17,9 +17,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.stream.LongStream;
-import jcuda.driver.CUstream;
-import jcuda.driver.JCudaDriver;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -109,34 +106,6 @@ final class Exporter implements AutoCloseable {
     }
   }
 
-  /** A table in memory without a handle, each buffer in an allocation of its own. */
-  void addAbsolute(String name, int seed, int rows) {
-    CudaDevice device = Cuda.device(0);
-    try (VectorSchemaRoot root = Tables.batch(allocator, seed, 0, rows);
-        ArrowRecordBatch host = new VectorUnloader(root, true, true).getRecordBatch();
-        DeviceTableBuilder builder = DeviceTable.on(device, Tables.SCHEMA, allocator)) {
-      long[] lengths = PlacedBatch.lengthsOf(host);
-      long[] addresses = new long[lengths.length];
-      for (int i = 0; i < lengths.length; i++) {
-        addresses[i] = pooled(device, lengths[i]);
-        device
-            .copies()
-            .toDevice(addresses[i], host.getBuffers().get(i).memoryAddress(), lengths[i]);
-      }
-      device.copies().synchronize();
-      Runnable release = () -> device.run(() -> LongStream.of(addresses).forEach(Driver::free));
-      builder.adopt(
-          new DeviceBuffers(rows, host.getNodes(), List.of(), addresses, lengths, 0, release));
-      sources.put(name, builder.absolute().build());
-    }
-  }
-
-  private static long pooled(CudaDevice device, long bytes) {
-    Driver.Address address = new Driver.Address();
-    device.run(() -> JCudaDriver.cuMemAllocAsync(address, bytes, new CUstream()));
-    return address.value();
-  }
-
   /** Reads the first batch of a stream where it lies, in this process. */
   private String read(String name, DissociatedUri location) {
     CudaTransport transport = new CudaTransport();
@@ -202,7 +171,9 @@ final class Exporter implements AutoCloseable {
         case "read" -> {
           return exporter.read(w[1], DissociatedUri.parse(w[2]));
         }
-        case "absolute" -> exporter.addAbsolute(w[1], number(w[2]), number(w[3]));
+        case "absolute" ->
+            exporter.sources.put(
+                w[1], PooledTables.absolute(exporter.allocator, number(w[2]), number(w[3])));
         case "late" -> exporter.addLate(w[1], number(w[2]), number(w[3]));
         case "live" ->
             exporter.addLive(

@@ -135,4 +135,22 @@ class LiveStreamTest extends TwoProcesses {
     await(() -> count(exporter, "live.allocations") == 0, "the arena is not freed");
     assertNoViolations();
   }
+
+  @Test
+  void shouldEndInOneClearLineWhenTheExporterIsKilled() throws Exception {
+    String location = live(1000, LARGE, PATIENT);
+    assertEquals("OK", consumer.ask("open r " + location + " t"));
+    assertEquals("0 " + printed(0, LARGE), consumer.ask("next r"));
+    exporter.kill();
+    String said = consumer.ask("next r");
+    for (int i = 2; said.startsWith(i - 1 + " "); i++) {
+      said = consumer.ask("next r"); // what had been sent is still there
+    }
+    assertRefused("DissociatedException: ", said);
+    assertEquals(said, consumer.ask("next r"), "and it stays so");
+    assertEquals("OK", consumer.ask("free 0"));
+    assertEquals("OK", consumer.ask("close r"));
+    assertEquals(0, consumer.exit());
+    assertEquals(0, count(consumer, "live.imports"));
+  }
 }
