@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-
 from dissociated._copied import Copied
 from dissociated._store_table import read_batches, read_table
 from dissociated.wire.store import COPIED, INLINE
@@ -44,10 +43,7 @@ def test_parts_are_buffers_of_their_own() -> None:
 
 def test_a_body_is_one_buffer_behind_its_metadata() -> None:
     copied = Copied.of_body(b"metadata", [b"12345", bytes(3)])
-    assert [buffer.to_pybytes() for buffer in contents(copied)] == [
-        b"metadata",
-        b"12345" + bytes(3),
-    ]
+    assert [buffer.to_pybytes() for buffer in contents(copied)] == [b"metadata", b"12345" + bytes(3)]
 
 
 @pytest.mark.parametrize("rows", [1, 100_000])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import dissociated.store
 import numpy as np
 import pytest
 from conftest import wait_until
-
-import dissociated.store
 from dissociated import DissociatedError
 from dissociated.errors import Code
 

@@ -117,7 +117,9 @@ class StoreMessage(NamedTuple):
             if len(name) != length:
                 raise violation("rows refused: a name is cut")
             pinned, spilled = bool(marks & _PINNED), bool(marks & _SPILLED)
-            rows.append(ObjectInfo(name.decode(), ObjectType(kind), pinned, spilled, user, *counts))
+            rows.append(
+                ObjectInfo(name.decode(), ObjectType(kind), pinned, spilled, user, *counts)
+            )
         return rows
 
     def usage(self) -> dict[str, object]:
@@ -129,15 +131,7 @@ class StoreMessage(NamedTuple):
             "spilled_objects spilled_bytes leaving_bytes"
         )
         usage: dict[str, object] = dict(zip(names.split(), _USAGE.unpack_from(self.payload)))
-        fields = [
-            "client",
-            "user",
-            "process",
-            "leases",
-            "leased_bytes",
-            "put_bytes",
-            "spilled_bytes",
-        ]
+        fields = "client user process leases leased_bytes put_bytes spilled_bytes".split()
         usage["clients"] = [
             dict(zip(fields, row)) for row in _CLIENT.iter_unpack(self.payload[_USAGE.size :])
         ]
