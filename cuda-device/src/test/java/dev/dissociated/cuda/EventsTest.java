@@ -48,6 +48,13 @@ class EventsTest extends TwoProcesses {
   }
 
   @Test
+  void shouldPassTheEventOnWithTheBatch() throws Exception {
+    announced();
+    assertEquals("event 1000000", consumer.ask("synced r"));
+    assertNoViolations();
+  }
+
+  @Test
   void shouldHoldThoseBackWhoCopyToTheHost() throws Exception {
     String location = exporter.ask("late t 1 " + ROWS);
     assertEquals(print(1, 0), consumer.ask("host " + location + " t"));
