@@ -79,11 +79,11 @@ final class DeviceArena implements AutoCloseable {
       throw new DissociatedException(Code.INVALID_ARGUMENT, "not allocated, bytes=" + bytes);
     }
     long size = sizeOf(bytes);
-    DeviceMemory.take(size);
+    MemoryLimit.take(size);
     try {
       return device.get(() -> allocated(device, size));
     } catch (RuntimeException e) {
-      DeviceMemory.giveBack(size);
+      MemoryLimit.giveBack(size);
       throw e;
     }
   }
@@ -98,7 +98,7 @@ final class DeviceArena implements AutoCloseable {
           Optional.of(Driver.handleOf(address)),
           List.of(new AdoptedMemory.Range(address, size)),
           () -> {
-            DeviceMemory.giveBack(size);
+            MemoryLimit.giveBack(size);
             device.run(() -> Driver.free(address));
           });
     } catch (RuntimeException e) {
