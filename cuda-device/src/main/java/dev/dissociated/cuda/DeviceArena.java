@@ -3,8 +3,10 @@ package dev.dissociated.cuda;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.DissociatedUri;
+import dev.dissociated.protocol.device.DeviceHandle;
 import java.security.SecureRandom;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
@@ -31,7 +33,8 @@ final class DeviceArena implements AutoCloseable {
   }
 
   private static final Logger LOG = LoggerFactory.getLogger(DeviceArena.class);
-  private static final String PROCESS = HexFormat.of().toHexDigits(new SecureRandom().nextLong());
+  private static final long PROCESS_NUMBER = new SecureRandom().nextLong();
+  private static final String PROCESS = HexFormat.of().toHexDigits(PROCESS_NUMBER);
   private static final AtomicLong SERIAL = new AtomicLong();
   private static final AtomicLong RESERVED = new AtomicLong();
   private static final Map<String, DeviceArena> OF_THIS_PROCESS = new ConcurrentHashMap<>();
@@ -41,15 +44,23 @@ final class DeviceArena implements AutoCloseable {
   private final long size;
   private final Runnable free;
   private final Optional<byte[]> handle;
-  private final String exporter = PROCESS + "." + SERIAL.incrementAndGet();
-  private Optional<Driver.Event> event = Optional.empty();
+  private final List<AdoptedMemory.Range> parts;
+  private final long serial = SERIAL.incrementAndGet();
+  private final String exporter = PROCESS + "." + serial;
+  private volatile ReadyEvent ready = ReadyEvent.NONE;
   private State state = State.OPEN;
   private boolean told;
   private int holds;
 
   private DeviceArena(
-      CudaDevice device, long address, long size, Optional<byte[]> handle, Runnable free) {
+      CudaDevice device,
+      long address,
+      long size,
+      Optional<byte[]> handle,
+      List<AdoptedMemory.Range> parts,
+      Runnable free) {
     this.device = device;
+    this.parts = parts;
     this.address = address;
     this.size = size;
     this.handle = handle;
@@ -67,19 +78,38 @@ final class DeviceArena implements AutoCloseable {
     if (bytes < 0 || bytes > Long.MAX_VALUE - GRANULE) {
       throw new DissociatedException(Code.INVALID_ARGUMENT, "not allocated, bytes=" + bytes);
     }
-    long size = Math.max(GRANULE, (bytes + GRANULE - 1) & -GRANULE);
-    return device.get(
-        () -> {
-          long address = Driver.allocate(size);
-          try {
-            Optional<byte[]> handle = Optional.of(Driver.handleOf(address));
-            return new DeviceArena(
-                device, address, size, handle, () -> device.run(() -> Driver.free(address)));
-          } catch (RuntimeException e) {
-            Driver.free(address);
-            throw e;
-          }
-        });
+    long size = sizeOf(bytes);
+    MemoryLimit.take(size);
+    try {
+      return device.get(() -> allocated(device, size));
+    } catch (RuntimeException e) {
+      MemoryLimit.giveBack(size);
+      throw e;
+    }
+  }
+
+  private static DeviceArena allocated(CudaDevice device, long size) {
+    long address = Driver.allocate(size);
+    try {
+      return new DeviceArena(
+          device,
+          address,
+          size,
+          Optional.of(Driver.handleOf(address)),
+          List.of(new AdoptedMemory.Range(address, size)),
+          () -> {
+            MemoryLimit.giveBack(size);
+            device.run(() -> Driver.free(address));
+          });
+    } catch (RuntimeException e) {
+      Driver.free(address);
+      throw e;
+    }
+  }
+
+  /** Bytes of an arena for so many. */
+  static long sizeOf(long bytes) {
+    return Math.max(GRANULE, (bytes + GRANULE - 1) & -GRANULE);
   }
 
   /**
@@ -90,7 +120,23 @@ final class DeviceArena implements AutoCloseable {
    */
   static DeviceArena adopt(
       CudaDevice device, long address, long size, Optional<byte[]> handle, Runnable free) {
-    return new DeviceArena(device, address, size, handle, free);
+    return new DeviceArena(
+        device, address, size, handle, List.of(new AdoptedMemory.Range(address, size)), free);
+  }
+
+  /**
+   * The same for allocations apart and without a handle: only this process reads them.
+   *
+   * @param parts at least one
+   */
+  static DeviceArena adopt(CudaDevice device, List<AdoptedMemory.Range> parts, Runnable free) {
+    long start = Long.MAX_VALUE;
+    long end = 0;
+    for (AdoptedMemory.Range part : parts) {
+      start = Math.min(start, part.start());
+      end = Math.max(end, part.start() + part.size());
+    }
+    return new DeviceArena(device, start, end - start, Optional.empty(), parts, free);
   }
 
   /** The memory that {@code exporter} names, if it is of this process: it cannot be opened here. */
@@ -120,7 +166,12 @@ final class DeviceArena implements AutoCloseable {
     return size;
   }
 
-  /** Whether a range lies wholly inside. */
+  /** Whether a range lies wholly in one of the allocations. */
+  boolean holds(long start, long length) {
+    return parts.stream().anyMatch(part -> part.contains(start, length));
+  }
+
+  /** Whether a range lies wholly inside, be it over a gap between two allocations. */
   boolean contains(long start, long length) {
     return start >= address && length >= 0 && length <= size && start - address <= size - length;
   }
@@ -130,17 +181,34 @@ final class DeviceArena implements AutoCloseable {
     return handle.isPresent() ? inside - address : inside;
   }
 
+  /** Its name among all of all processes. */
+  String exporter() {
+    return exporter;
+  }
+
   /** Consumers wait for {@code reached} before they read; destroyed with the arena. */
-  void readableAfter(Driver.Event reached) {
-    event = Optional.of(reached);
+  void readableAfter(ReadyEvent reached) {
+    ready = reached;
+  }
+
+  /** What whoever reads it has to wait for. */
+  ReadyEvent ready() {
+    return ready;
   }
 
   /** {@code location} with what consumers need to open this memory. */
   synchronized DissociatedUri at(DissociatedUri location) {
     requireNotFreed();
     told = true;
-    Optional<byte[]> eventHandle = event.map(e -> device.get(() -> Driver.handleOf(e)));
-    return new CudaLocation(handle, exporter, device.uuid(), eventHandle).addTo(location);
+    return new CudaLocation(handle, exporter, device.uuid(), ready.handle()).addTo(location);
+  }
+
+  /**
+   * What others open it by. Unlike with {@link #at}, the caller knows who is told, and closes this
+   * only when they have closed what they opened.
+   */
+  DeviceHandle handle() {
+    return new DeviceHandle(PROCESS_NUMBER, serial, device.uuid(), size, handle.orElseThrow());
   }
 
   private void requireNotFreed() {
@@ -195,11 +263,17 @@ final class DeviceArena implements AutoCloseable {
     }
   }
 
-  private void free() {
+  /** Forgets memory that is not to be freed, since nobody was told of it. */
+  void abandon() {
     OF_THIS_PROCESS.remove(exporter);
     RESERVED.addAndGet(-size);
+    ready.destroy();
+  }
+
+  private void free() {
     try {
-      event.ifPresent(e -> device.run(() -> Driver.destroy(e)));
+      ready.await(); // whoever writes it is not done before
+      abandon();
       free.run();
     } catch (RuntimeException e) {
       LOG.warn("device memory was not freed: {}, exporter={}", e.getMessage(), exporter);
