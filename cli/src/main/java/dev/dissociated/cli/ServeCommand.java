@@ -151,7 +151,7 @@ final class ServeCommand implements Callable<Integer> {
       converter = Bytes.class,
       description = {
         "Most memory of each GPU to lend to clients, for objects that lie there, for example 8g.",
-        "None by default; needs CUDA."
+        "None by default; needs CUDA. What --transports cuda copies there counts as well."
       })
   private Long deviceMemory;
 
@@ -320,10 +320,17 @@ final class ServeCommand implements Callable<Integer> {
     return allocator::buffer;
   }
 
-  /** Files are copied to the first device when a client first asks for one there. */
-  private static void openDevice(
+  /**
+   * Files are copied to the first device when a client first asks for one there, within the bound
+   * on all that this process allocates on devices.
+   */
+  private void openDevice(
       DissociatedProducer producer, Catalog catalog, BufferAllocator allocator) {
     if (producer.locations().stream().anyMatch(location -> location.scheme().equals(CUDA))) {
+      if (deviceMemory != null) {
+        long most = Long.MAX_VALUE / Cuda.devices();
+        Cuda.limitMemory(Math.min(deviceMemory, most) * Cuda.devices());
+      }
       catalog.device(table -> DeviceTable.copyOf(Cuda.device(0), table, allocator));
     }
   }
