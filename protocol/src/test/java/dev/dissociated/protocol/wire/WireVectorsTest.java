@@ -38,6 +38,7 @@ final class WireVectorsTest {
           Map.entry("shm-frame", "transport-shm"),
           Map.entry("shm-ring", "transport-shm"),
           Map.entry("store", "store"),
+          Map.entry("store-device", "store"),
           Map.entry("exchange-command", "flight-control"),
           Map.entry("exchange-metadata", "flight-control"),
           Map.entry("exchange-offer", "flight-control"),
