@@ -117,7 +117,9 @@ class StoreMessage(NamedTuple):
             if len(name) != length:
                 raise violation("rows refused: a name is cut")
             pinned, spilled = bool(marks & _PINNED), bool(marks & _SPILLED)
-            rows.append(ObjectInfo(name.decode(), ObjectType(kind), pinned, spilled, user, *counts))
+            rows.append(
+                ObjectInfo(name.decode(), ObjectType(kind), pinned, spilled, user, *counts)
+            )
         return rows
 
     def usage(self) -> dict[str, object]:
