@@ -20,7 +20,7 @@ from .errors import Code, DissociatedError
 
 _MOST_ELEMENTS = (1 << 31) - 1  # of a fixed-size list
 _PRIVATE_FROM = 64 << 10  # bytes; less is copied sooner than mapped
-_WIDTHS = {1: "uint8", 2: "uint16"}
+WIDTHS = {1: "uint8", 2: "uint16"}
 _DATES = re.compile(r"(datetime64|timedelta64)(\[\d*[A-Za-z]+\])?")
 _BY_NUMPY_PROTOCOL = ("tensorflow", "jax", "jaxlib")
 
@@ -61,8 +61,8 @@ def numpy_type(dtype: Any) -> Optional[TensorType]:
         return TensorType(pa.int64(), str(dtype))
     if dtype.kind == "c" and dtype.itemsize in (8, 16):
         return TensorType(pa.float32() if dtype.itemsize == 8 else pa.float64(), dtype.name)
-    if dtype.type.__module__ == "ml_dtypes" and dtype.itemsize in _WIDTHS:
-        return TensorType(pa.type_for_alias(_WIDTHS[dtype.itemsize]), dtype.name)
+    if dtype.type.__module__ == "ml_dtypes" and dtype.itemsize in WIDTHS:
+        return TensorType(pa.type_for_alias(WIDTHS[dtype.itemsize]), dtype.name)
     return None
 
 
@@ -105,9 +105,9 @@ def _torch_dense(torch: Any, tensor: Any) -> Optional[Dense]:
             return Dense(kind._replace(framework=TORCH), array)
     except TypeError:
         pass  # numpy has no such type
-    if tensor.element_size() not in _WIDTHS:
+    if tensor.element_size() not in WIDTHS:
         raise DissociatedError(Code.UNSUPPORTED, f"no tensors of that type, dtype={tensor.dtype}")
-    width = _WIDTHS[tensor.element_size()]
+    width = WIDTHS[tensor.element_size()]
     array = tensor.view(torch.uint8 if width == "uint8" else torch.int16).numpy().view(width)
     return Dense(TensorType(pa.type_for_alias(width), name, TORCH), array)
 

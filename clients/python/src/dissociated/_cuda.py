@@ -42,6 +42,7 @@ _FUNCTIONS = (
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyDtoDAsync_v2",
+    "cuMemsetD8Async",
     "cuStreamCreate",
     "cuStreamSynchronize",
     "cuEventDestroy_v2",
@@ -268,6 +269,15 @@ class CudaDevice:
                         _call(function, target, source, length, stream, why=f", bytes={length}")
             finally:  # what has begun must not go on when this has returned
                 _call("cuStreamSynchronize", stream)
+
+    def clear(self, ranges: list[tuple[int, int]]) -> None:
+        """Writes zeros (address and length of each) and waits for it."""
+        with self.current():
+            stream = self._stream()
+            for address, length in ranges:
+                if length:
+                    _call("cuMemsetD8Async", address, 0, length, stream, why=f", bytes={length}")
+            _call("cuStreamSynchronize", stream)
 
     def synchronize(self, streams: tuple[int, ...] = ()) -> None:
         """Waits for those streams; without any, for all that this process does on the device."""

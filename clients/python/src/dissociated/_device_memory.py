@@ -123,7 +123,7 @@ class Hold:
                 return
             end = partial(_end, self.device, tuple(self._streams), self._release)
             if not getattr(_closing, "now", False):
-                _later(end)
+                later(end)
                 return
             end()
         except DissociatedError as e:
@@ -243,7 +243,8 @@ def start_keeper() -> None:
     _keeper.start()
 
 
-def _later(end: Callable[[], None]) -> None:
+def later(end: Callable[[], None]) -> None:
+    """Has the keeper end something; waits for nothing."""
     _keeper.later(end)
 
 

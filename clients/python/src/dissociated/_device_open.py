@@ -6,12 +6,14 @@ import logging
 from functools import partial
 from typing import Any, Optional
 
+import pyarrow as pa
 import pyarrow.flight as flight
 
 from . import _cuda
 from ._channel import Channel
 from ._device_memory import DeviceImport
 from ._device_reader import DeviceReader, InPlace, Uploaded, _DeviceSource
+from ._device_store import DeviceTable, upload_array
 from ._flight_call import FlightCall
 from .errors import Code, DissociatedError
 from .wire import ExchangeCommand
@@ -41,6 +43,17 @@ def open_device(client: Any, what: Any) -> DeviceReader:
         raise DissociatedError(Code.NOT_FOUND, "nothing to read: it has no endpoints")
     openers = [partial(_open_endpoint, client, endpoint, skipped) for endpoint in endpoints]
     return DeviceReader(openers, skipped)
+
+
+def get_device(client: Any, name: str, timeout: Optional[float]) -> Any:
+    """What has that name, on a device: objects that lie there in place, and copies of others."""
+    _cuda.require()
+    found, value = client._object(name, timeout)
+    if not found or isinstance(value, pa.Table):
+        return open_device(client, name)
+    if hasattr(value, "__cuda_array_interface__") or isinstance(value, DeviceTable):
+        return value
+    return upload_array(name, value)
 
 
 def _open_endpoint(
