@@ -147,6 +147,15 @@ final class ServeCommand implements Callable<Integer> {
   private StoreOptions.Evict evict = StoreOptions.Evict.LRU;
 
   @Option(
+      names = "--device-memory",
+      converter = Bytes.class,
+      description = {
+        "Most memory of each GPU to lend to clients, for objects that lie there, for example 8g.",
+        "None by default; needs CUDA."
+      })
+  private Long deviceMemory;
+
+  @Option(
       names = "--flight-put",
       description = {
         "Let whoever reaches the Flight port put objects, and replace and delete what came that way.",
@@ -324,7 +333,11 @@ final class ServeCommand implements Callable<Integer> {
     for (Listener listener : producer.listeners()) {
       if (listener.location().scheme().equals(SHM)) {
         StoreOptions options =
-            StoreOptions.DEFAULT.evict(evict).readOnly(readOnly).taken(catalog::hasFile);
+            StoreOptions.DEFAULT
+                .evict(evict)
+                .readOnly(readOnly)
+                .taken(catalog::hasFile)
+                .deviceMemory(deviceMemory == null ? 0 : deviceMemory);
         catalog.store(Store.on(listener, spill == null ? options : options.spill(spill)));
         return;
       }

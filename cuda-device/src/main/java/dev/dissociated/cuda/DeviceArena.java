@@ -3,6 +3,7 @@ package dev.dissociated.cuda;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.DissociatedUri;
+import dev.dissociated.protocol.device.DeviceHandle;
 import java.security.SecureRandom;
 import java.util.HexFormat;
 import java.util.Map;
@@ -31,7 +32,8 @@ final class DeviceArena implements AutoCloseable {
   }
 
   private static final Logger LOG = LoggerFactory.getLogger(DeviceArena.class);
-  private static final String PROCESS = HexFormat.of().toHexDigits(new SecureRandom().nextLong());
+  private static final long PROCESS_NUMBER = new SecureRandom().nextLong();
+  private static final String PROCESS = HexFormat.of().toHexDigits(PROCESS_NUMBER);
   private static final AtomicLong SERIAL = new AtomicLong();
   private static final AtomicLong RESERVED = new AtomicLong();
   private static final Map<String, DeviceArena> OF_THIS_PROCESS = new ConcurrentHashMap<>();
@@ -41,7 +43,8 @@ final class DeviceArena implements AutoCloseable {
   private final long size;
   private final Runnable free;
   private final Optional<byte[]> handle;
-  private final String exporter = PROCESS + "." + SERIAL.incrementAndGet();
+  private final long serial = SERIAL.incrementAndGet();
+  private final String exporter = PROCESS + "." + serial;
   private Optional<Driver.Event> event = Optional.empty();
   private State state = State.OPEN;
   private boolean told;
@@ -67,7 +70,7 @@ final class DeviceArena implements AutoCloseable {
     if (bytes < 0 || bytes > Long.MAX_VALUE - GRANULE) {
       throw new DissociatedException(Code.INVALID_ARGUMENT, "not allocated, bytes=" + bytes);
     }
-    long size = Math.max(GRANULE, (bytes + GRANULE - 1) & -GRANULE);
+    long size = sizeOf(bytes);
     return device.get(
         () -> {
           long address = Driver.allocate(size);
@@ -80,6 +83,11 @@ final class DeviceArena implements AutoCloseable {
             throw e;
           }
         });
+  }
+
+  /** Bytes of an arena for so many. */
+  static long sizeOf(long bytes) {
+    return Math.max(GRANULE, (bytes + GRANULE - 1) & -GRANULE);
   }
 
   /**
@@ -141,6 +149,14 @@ final class DeviceArena implements AutoCloseable {
     told = true;
     Optional<byte[]> eventHandle = event.map(e -> device.get(() -> Driver.handleOf(e)));
     return new CudaLocation(handle, exporter, device.uuid(), eventHandle).addTo(location);
+  }
+
+  /**
+   * What others open it by. Unlike with {@link #at}, the caller knows who is told, and closes this
+   * only when they have closed what they opened.
+   */
+  DeviceHandle handle() {
+    return new DeviceHandle(PROCESS_NUMBER, serial, device.uuid(), size, handle.orElseThrow());
   }
 
   private void requireNotFreed() {

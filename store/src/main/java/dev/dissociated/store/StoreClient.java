@@ -54,12 +54,25 @@ public final class StoreClient implements ObjectStore {
     channel = new StoreChannel(connection);
     boolean done = false;
     try {
-      number = channel.call(StoreMessage.plain(Op.OPEN, 0, StoreMessage.VERSION, 0)).b();
+      number = open();
       done = true;
     } finally {
       if (!done) {
         channel.close();
       }
+    }
+  }
+
+  /** Opens the newest version that the daemon knows. */
+  private long open() {
+    try {
+      return channel.call(StoreMessage.plain(Op.OPEN, 0, StoreMessage.VERSION, 0)).b();
+    } catch (DissociatedException e) {
+      if (e.code() != Code.UNSUPPORTED) {
+        throw e;
+      }
+      // An older daemon, or none that has a store, which says so again.
+      return channel.call(StoreMessage.plain(Op.OPEN, 0, StoreMessage.PLAIN_VERSION, 0)).b();
     }
   }
 
@@ -215,6 +228,11 @@ public final class StoreClient implements ObjectStore {
     return new ObjectBuilder(channel, name, capacity, how);
   }
 
+  /** Puts what lies on a device, where the daemon keeps it. */
+  public DeviceObjects devices() {
+    return new DeviceObjects(channel);
+  }
+
   // ---- get
 
   /** The object of that name, now. */
@@ -230,18 +248,43 @@ public final class StoreClient implements ObjectStore {
    */
   public StoreObject get(String name, Duration wait) {
     long millis = wait.isZero() ? 0 : Math.max(1, wait.toMillis());
-    StoreMessage answer =
-        channel.call(StoreMessage.named(Op.GET, StoreName.check(name), 0, millis));
+    return leased(name, channel.call(StoreMessage.named(Op.GET, StoreName.check(name), 0, millis)));
+  }
+
+  /**
+   * The object that a reference stands for, on lease; to be closed. Its {@link StoreObject#name} is
+   * empty.
+   *
+   * @throws DissociatedException NOT_FOUND when the reference has been taken before, its time is
+   *     over, or the client that made it has gone
+   */
+  public StoreObject take(StoreReference reference) {
+    return leased(
+        "", channel.call(StoreMessage.plain(Op.TAKE, 0, reference.high(), reference.low())));
+  }
+
+  private StoreObject leased(String name, StoreMessage answer) {
     require(answer, Op.OBJECT);
     List<BufferRef> refs = answer.buffers();
     Runnable end = () -> channel.release(answer.a(), refs);
     try {
       return new StoreObject(
-          name, answer.type(), StoreObject.places(channel, refs), allocator, end);
+          name,
+          answer.type(),
+          new ObjectParts(channel, refs),
+          allocator,
+          millis -> claim(answer.a(), millis),
+          end);
     } catch (RuntimeException e) {
       end.run();
       throw e;
     }
+  }
+
+  private StoreReference claim(long lease, long millis) {
+    StoreMessage claimed = channel.call(StoreMessage.plain(Op.CLAIM, 0, lease, millis));
+    require(claimed, Op.CLAIMED);
+    return new StoreReference(claimed.a(), claimed.b());
   }
 
   /** Whether an object has that name. */
