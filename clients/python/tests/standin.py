@@ -1,4 +1,4 @@
-"""The stand-in driver of tests/standin-cuda, built when it is first needed, and what it has seen."""
+"""The stand-in driver of tests/standin-cuda, built when first needed, and what it has seen."""
 
 from __future__ import annotations
 

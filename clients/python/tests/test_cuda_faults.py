@@ -150,9 +150,9 @@ def test_refuses_what_it_cannot_read_there(exporter: Exporter, cuda: StandIn) ->
             with pytest.raises(DissociatedError, match=what) as refused:
                 read(server, exporter.memory)
             assert refused.value.code is Code.UNSUPPORTED
-    with FakeServer(sends(START, listed(1, *PAIRS), end(2))) as server:
-        with pytest.raises(DissociatedError, match="names no device memory"):
-            read(server, None)
+    server = FakeServer(sends(START, listed(1, *PAIRS), end(2)))
+    with server, pytest.raises(DissociatedError, match="names no device memory"):
+        read(server, None)
 
 
 def test_copies_packed_bodies_to_the_device(exporter: Exporter, cuda: StandIn) -> None:

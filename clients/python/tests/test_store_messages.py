@@ -151,6 +151,12 @@ def test_refuses_what_daemons_must_not_say(vector: dict[str, Any]) -> None:
         message = parse_store_message(bytes.fromhex(vector["hex"]))
         if message.op is Op.OBJECT:
             message.buffers()
+        if message.op is Op.USED:
+            message.usage()
+        if message.op in (Op.ALLOCATED, Op.ARENA):
+            parse_arena(message)
+        if message.op is Op.DROP:
+            require_arena(message.a)
         message.rows()
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ._mapping import PrivateView
 from .errors import Code, DissociatedError
 
-_MOST_ELEMENTS = (1 << 31) - 1  # of a fixed-size list
+MOST_ELEMENTS = (1 << 31) - 1  # of a fixed-size list
 _PRIVATE_FROM = 64 << 10  # bytes; less is copied sooner than mapped
 WIDTHS = {1: "uint8", 2: "uint16"}
 _DATES = re.compile(r"(datetime64|timedelta64)(\[\d*[A-Za-z]+\])?")
@@ -83,7 +83,7 @@ def as_dense(obj: Any, insist: bool = False) -> Optional[Dense]:
     if np is None or type(obj) not in (np.ndarray, np.memmap):
         return None
     kind = numpy_type(obj.dtype)
-    if kind is None or obj.size * kind.per_element > _MOST_ELEMENTS:
+    if kind is None or obj.size * kind.per_element > MOST_ELEMENTS:
         return None
     return Dense(kind, obj)
 
@@ -94,7 +94,7 @@ def _torch_dense(torch: Any, tensor: Any) -> Optional[Dense]:
             Code.UNSUPPORTED,
             f"tensor not put: only dense ones are, layout={tensor.layout} dtype={tensor.dtype}",
         )
-    if tensor.numel() > _MOST_ELEMENTS // 2:
+    if tensor.numel() > MOST_ELEMENTS // 2:
         return None
     tensor = tensor.detach().resolve_conj().resolve_neg().cpu()
     name = str(tensor.dtype).partition(".")[2]

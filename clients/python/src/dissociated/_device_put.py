@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Optional
 import pyarrow as pa
 
 from . import _cuda
-from ._arrays import TORCH, WIDTHS, TensorType, numpy_type
+from ._arrays import MOST_ELEMENTS, TORCH, WIDTHS, TensorType, numpy_type
 from ._cuda import CudaDevice
 from ._device_batch import DeviceBatch, aligned
 from ._device_memory import ALIGNMENT, start_keeper
@@ -104,6 +104,10 @@ def _shown(owner: Any, shown: dict[str, Any], kind: Optional[TensorType]) -> Sou
     if mask is not None or any(n < 0 for n in shape):
         raise DissociatedError(Code.UNSUPPORTED, f"tensor not put: it has a mask, shape={shape}")
     count = math.prod(shape)
+    if count * kind.per_element > MOST_ELEMENTS:
+        raise DissociatedError(
+            Code.UNSUPPORTED, f"tensor not put: too many elements, shape={list(shape)}"
+        )
     if strides is not None and count and tuple(strides) != _row_major(shape, dtype.itemsize):
         raise DissociatedError(
             Code.UNSUPPORTED,

@@ -62,6 +62,17 @@ class DeviceTensor(DeviceArray):
         self._held()
         return None if lease is None else (lease.path, *lease.claim(timeout))
 
+    def __reduce__(self) -> Any:
+        """By reference wherever it is pickled, since its memory is a store's already."""
+        from ._device_references import DEFAULT_SECONDS, load_device
+
+        claimed = self.claim(DEFAULT_SECONDS)
+        if claimed is None:
+            raise DissociatedError(
+                Code.UNSUPPORTED, "tensor not pickled: it is in no store; put it first"
+            )
+        return load_device, (*claimed, "")
+
     def close(self) -> None:
         self._lease = None
         super().close()

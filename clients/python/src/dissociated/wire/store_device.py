@@ -54,7 +54,7 @@ def parse_arena(message: Any) -> ArenaInfo:
 
 
 def parse_row(payload: bytes, at: int) -> tuple[int, tuple[str, int]]:
-    """The end of a row of ROWS that is on a device: what follows, and the device and bytes there."""
+    """The end of a row that is on a device: where the next begins, the device, and bytes there."""
     if len(payload) - at < _ROW.size:
         raise violation("rows refused: one is cut")
     device, size = _ROW.unpack_from(payload, at)
