@@ -15,6 +15,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import dissociated
 from dissociated import _cuda
 from dissociated._daemon import _launcher
@@ -191,3 +193,12 @@ class CudaServer:
         finally:
             self.process.kill()
             self.process.stdout.close()
+
+
+def import_numba() -> Any:
+    """The package numba-cuda, which is large, and needs the CUDA runtime only to be imported."""
+    try:
+        from numba import cuda
+    except Exception as e:
+        pytest.skip(f"numba-cuda is not installed, or not whole: {e}")
+    return cuda

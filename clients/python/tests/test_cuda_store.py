@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import LONGEST, wait_until
-from standin import UUID, CudaServer, Memory, StandIn, read
+from standin import UUID, CudaServer, Memory, StandIn, import_numba, read
 
 import dissociated
 from dissociated import Code, DissociatedError, _cuda, _references
@@ -283,7 +283,7 @@ def test_references_reach_spawned_processes(
 
 
 def test_numba_arrays_travel_by_reference(store: Store, made: Any, cuda: StandIn) -> None:
-    numba_cuda = pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    numba_cuda = import_numba()
     array = numba_cuda.as_cuda_array(made(np.arange(1000)))
     back = dissociated.loads(dissociated.dumps(array, store=store))
     assert type(back) is type(array) and back.copy_to_host().tolist() == list(range(1000))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import run_script, wait_until
-from standin import CudaServer, StandIn, read
+from standin import CudaServer, StandIn, import_numba, read
 
 import dissociated
 from dissociated import Code, DissociatedError
@@ -157,7 +157,7 @@ def test_dlpack(client: dissociated.Client, cuda: StandIn) -> None:
 
 
 def test_numba_takes_views(driver: StandIn, client: dissociated.Client, cuda: StandIn) -> None:
-    numba_cuda = pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
+    numba_cuda = import_numba()
     (batch,) = client.get("no_nulls", device="cuda")
     array = numba_cuda.as_cuda_array(batch.column(0))
     batch.close()

@@ -322,7 +322,8 @@ class StoreChannel:
         try:
             self._receive(seconds)
         except DissociatedError as e:
-            failure = e
+            # Not the same object, whose traceback would keep leases of whoever called.
+            failure = DissociatedError(e.code, e.message)
         finally:
             with self._lock:
                 self._reading = False
