@@ -119,7 +119,7 @@ public final class CudaMemory implements DeviceMemory {
     @Override
     public DeviceRecordBatch batch(Schema schema, ReferencedBatch said) {
       return new CudaRecordBatch(
-          memory.device(), schema, said, said.addresses().clone(), said::close);
+          memory.device(), schema, said, said.addresses().clone(), ReadyEvent.NONE, said::close);
     }
 
     @Override

@@ -58,34 +58,66 @@ class CudaMemoryTest {
     assertEquals(code, assertThrows(DissociatedException.class, work).code());
   }
 
-  @Test
-  void shouldCopyWhatIsStillBeingWrittenAndWaitUntilItIsThere() {
-    assertInstanceOf(CudaMemory.class, memory);
-    CudaDevice device = Cuda.device(0);
-    try (DeviceAllocation source = allocate(Long.BYTES);
-        DeviceAllocation target = allocate(Long.BYTES);
-        DeviceMapping from = memory.open(source.handle());
-        DeviceMapping to = memory.open(target.handle());
-        CudaStream writer = new CudaStream(device);
-        CudaStream reader = new CudaStream(device)) {
-      MemoryUtil.putLong(host, 42);
-      long[] sources = new long[MANY];
-      long[] targets = new long[MANY];
-      long[] lengths = new long[MANY];
-      Arrays.fill(sources, from.resolve(0, Long.BYTES));
-      Arrays.fill(targets, to.resolve(0, Long.BYTES));
-      lengths[MANY - 1] = Long.BYTES;
-      for (int i = 0; i < MANY; i++) { // every operation takes its time on this driver
-        writer.toDevice(sources[0], host, Long.BYTES);
-      }
-      to.copyIn(targets, sources, lengths);
-      Arrays.fill(lengths, 0, MANY - 1, Integer.BYTES);
-      MemoryUtil.putLong(host, 43);
-      writer.toDevice(sources[0], host, Long.BYTES);
-      to.copyIn(targets, sources, lengths);
-      reader.toHost(host + Long.BYTES, targets[0], Long.BYTES);
+  /** Source and target of a copy, both of two numbers, and streams that nobody waits for. */
+  private final class Copy implements AutoCloseable {
+    final DeviceAllocation source = allocate(2 * Long.BYTES);
+    final DeviceAllocation target = allocate(2 * Long.BYTES);
+    final DeviceMapping from = memory.open(source.handle());
+    final DeviceMapping to = memory.open(target.handle());
+    final CudaStream writer = new CudaStream(Cuda.device(0));
+    final CudaStream reader = new CudaStream(Cuda.device(0));
+
+    long[] times(int times, long address) {
+      long[] all = new long[times];
+      Arrays.fill(all, address);
+      return all;
+    }
+
+    /** What the first number of the target is now. */
+    long read() {
+      reader.toHost(host + Long.BYTES, to.resolve(0, Long.BYTES), Long.BYTES);
       reader.synchronize();
-      assertEquals(43, MemoryUtil.getLong(host + Long.BYTES));
+      return MemoryUtil.getLong(host + Long.BYTES);
+    }
+
+    @Override
+    public void close() {
+      writer.close();
+      reader.close();
+      from.close();
+      to.close();
+      source.close();
+      target.close();
+    }
+  }
+
+  @Test
+  void shouldCopyWhatIsStillBeingWritten() {
+    assertInstanceOf(CudaMemory.class, memory);
+    try (Copy copy = new Copy()) {
+      MemoryUtil.putLong(host, 42);
+      for (int i = 0; i < MANY; i++) { // every operation takes its time on this driver
+        copy.writer.toDevice(copy.from.resolve(8, Long.BYTES), host, Long.BYTES);
+      }
+      copy.writer.toDevice(copy.from.resolve(0, Long.BYTES), host, Long.BYTES);
+      copy.to.copyIn(
+          copy.times(1, copy.to.resolve(0, Long.BYTES)),
+          copy.times(1, copy.from.resolve(0, Long.BYTES)),
+          new long[] {Long.BYTES});
+      assertEquals(42, copy.read());
+    }
+  }
+
+  @Test
+  void shouldWaitUntilAllIsCopied() {
+    try (Copy copy = new Copy()) {
+      MemoryUtil.putLong(host, 43);
+      copy.from.copyFromHost(copy.from.resolve(0, Long.BYTES), host, Long.BYTES);
+      long[] to = copy.times(MANY, copy.to.resolve(8, Long.BYTES));
+      to[MANY - 1] = copy.to.resolve(0, Long.BYTES);
+      copy.to.copyIn(
+          to, copy.times(MANY, copy.from.resolve(0, Long.BYTES)), copy.times(MANY, Long.BYTES));
+      assertEquals(43, copy.read());
     }
   }
 

@@ -198,10 +198,7 @@ public final class DeviceObjects {
       return new Filled(arena, answer.b());
     } finally {
       // Before the put: if that fails, the daemon wants the arena dropped at once.
-      channel.arenas().count(arena, -1);
-      if (!done) {
-        channel.abandon(arena);
-      }
+      channel.filled(arena, done);
     }
   }
 

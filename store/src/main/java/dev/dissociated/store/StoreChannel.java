@@ -162,8 +162,7 @@ final class StoreChannel {
     if (answer != null && answer.op() == Op.OBJECT) {
       release(answer.a(), answer.buffers());
     } else if (answer != null && answer.op() == Op.ALLOCATED) {
-      arenas.count(ArenaMessage.id(answer), -1);
-      abandon(ArenaMessage.id(answer));
+      filled(ArenaMessage.id(answer), false);
     }
   }
 
@@ -331,8 +330,24 @@ final class StoreChannel {
     return arenas;
   }
 
-  /** Gives an allocation back that is not to be put, and that nobody uses any more. */
-  void abandon(int arena) {
+  /**
+   * Ends the filling of an allocation, which is not used here any more.
+   *
+   * @param done whether it is to be put; otherwise it is given back
+   */
+  void filled(int arena, boolean done) {
+    arenas.count(arena, -1);
+    if (!done) {
+      drop(arena);
+    }
+    synchronized (this) {
+      leases--;
+    }
+    closeIfUnused();
+  }
+
+  /** Closes an arena that is not in use, and says so. */
+  private void drop(int arena) {
     if (arenas.drop(arena)) {
       try {
         send(StoreMessage.plain(Op.DROPPED, 0, arena, 0));
@@ -445,7 +460,7 @@ final class StoreChannel {
         case HIDE -> hide(message.a());
         case EVENT -> listenerOf(message.request()).accept(message);
         case ARENA -> arenas.told(ArenaMessage.id(message), ArenaMessage.memory(message));
-        case DROP -> abandon(ArenaMessage.id(message));
+        case DROP -> drop(ArenaMessage.id(message));
         case ALLOCATED -> {
           arenas.told(ArenaMessage.id(message), ArenaMessage.memory(message));
           answer(message);
@@ -467,6 +482,7 @@ final class StoreChannel {
         }
         if (call != null && message.op() == Op.ALLOCATED) {
           arenas.count(ArenaMessage.id(message), 1);
+          leases++; // whoever fills it ends that
         }
         if (call != null) {
           call.answer = message;
@@ -476,7 +492,7 @@ final class StoreChannel {
       if (call == null && message.op() == Op.OBJECT) {
         release(message.a(), message.buffers()); // nobody waits for it any more
       } else if (call == null && message.op() == Op.ALLOCATED) {
-        abandon(ArenaMessage.id(message));
+        drop(ArenaMessage.id(message));
       }
     }
 

@@ -134,13 +134,15 @@ class DeviceObjectsTest {
     daemon(8, "lru");
     more.put("STANDIN_CUDA_DELAY_US", "0");
     Child reader = client();
-    more.put("STANDIN_CUDA_DELAY_US", "300000");
+    more.put("STANDIN_CUDA_DELAY_US", "1000000");
     Child producer = client();
-    reader.ask("live");
+    ok(reader, "tensor warm 1 1"); // the driver takes its time to start
+    reader.ask("get warm");
+    assertEquals(sum(1, 1, 1), reader.ask("sum 0"));
     Thread work = new Thread(() -> assertDoesNotThrow(() -> producer.ask("tensor a 5 " + COUNT)));
     work.start();
-    assertEquals("0", reader.ask("wait a"));
-    assertEquals(sum(5, COUNT, 1), reader.ask("sum 0"));
+    assertEquals("1", reader.ask("wait a"));
+    assertEquals(sum(5, COUNT, 1), reader.ask("sum 1"));
     work.join();
   }
 
