@@ -90,6 +90,8 @@ def got(exporter: Exporter, *answer: bytes) -> Any:
             yield store
         finally:
             store.close()
+            # What is refused keeps its lease as long as somebody looks at the failure.
+            store._connected.drop()
 
 
 @pytest.fixture
