@@ -167,7 +167,7 @@ need_venv() {
   say "Setting up Python in .venv ..."
   mkdir -p "$BUILD"
   local log="$BUILD/venv.log" packages=(-r "$ROOT/tools/requirements.txt")
-  [ ! -f "$client/pyproject.toml" ] || packages+=(-e "${client}[test]")
+  [ ! -f "$client/pyproject.toml" ] || packages+=(-e "${client}[test,cuda]")
   if ! {
     "$PYTHON" -m venv --clear "$VENV" \
       && "$VENV/bin/python" -m pip --disable-pip-version-check install "${packages[@]}"

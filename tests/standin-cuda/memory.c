@@ -242,28 +242,49 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
   return allocation || imported ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-API CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr address) {
-  COUNTED;
+// One attribute of the memory at an address; false for one that is not known here.
+static bool attribute_of(void *value, int attribute, CUdeviceptr address, Allocation *allocation, Block *block) {
+  enum {
+    MEMORY_TYPE = 2, POINTER = 3, HOST_POINTER = 4, BUFFER_ID = 7, IS_MANAGED = 8, ORDINAL = 9, IPC_CAPABLE = 10,
+    START = 11, SIZE = 12
+  };
+  switch (attribute) {
+    case MEMORY_TYPE: *(unsigned *)value = 2; break;
+    case POINTER: *(uint64_t *)value = address; break;
+    case HOST_POINTER: *(uint64_t *)value = 0; break;
+    case BUFFER_ID: *(uint64_t *)value = allocation ? allocation->id : block->id; break;
+    case IS_MANAGED: *(unsigned *)value = block->kind == MANAGED; break;
+    case ORDINAL: *(int *)value = block->device; break;
+    case IPC_CAPABLE: *(unsigned *)value = block->kind == EXPORTABLE; break;
+    case START: *(uint64_t *)value = allocation ? allocation->address : block->address; break;
+    case SIZE: *(uint64_t *)value = allocation ? allocation->size : block->size; break;
+    default: return false;
+  }
+  return true;
+}
+
+static CUresult attributes(int count, const int *names, void **values, CUdeviceptr address) {
   if (!is_initialized()) return CUDA_ERROR_NOT_INITIALIZED;
-  enum { MEMORY_TYPE = 2, BUFFER_ID = 7, IS_MANAGED = 8, ORDINAL = 9, IPC_CAPABLE = 10, START = 11, SIZE = 12 };
   pthread_mutex_lock(&memory_lock);
   Allocation *allocation = allocation_at(address);
   Block *block = allocation ? allocation->block : block_at(address);
   CUresult result = block && (allocation || block->kind == IMPORTED) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  if (!result) {
-    switch (attribute) {
-      case MEMORY_TYPE: *(unsigned *)value = 2; break;
-      case BUFFER_ID: *(uint64_t *)value = allocation ? allocation->id : block->id; break;
-      case IS_MANAGED: *(unsigned *)value = block->kind == MANAGED; break;
-      case ORDINAL: *(int *)value = block->device; break;
-      case IPC_CAPABLE: *(unsigned *)value = block->kind == EXPORTABLE; break;
-      case START: *(uint64_t *)value = allocation ? allocation->address : block->address; break;
-      case SIZE: *(uint64_t *)value = allocation ? allocation->size : block->size; break;
-      default: result = CUDA_ERROR_INVALID_VALUE;
-    }
+  for (int i = 0; !result && i < count; i++) {
+    if (!attribute_of(values[i], names[i], address, allocation, block)) result = CUDA_ERROR_INVALID_VALUE;
   }
   pthread_mutex_unlock(&memory_lock);
   return result;
+}
+
+API CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr address) {
+  COUNTED;
+  return attributes(1, &attribute, &value, address);
+}
+
+// Unlike the real one, for memory of devices only.
+API CUresult cuPointerGetAttributes(unsigned count, const int *names, void **values, CUdeviceptr address) {
+  COUNTED;
+  return attributes((int)count, names, values, address);
 }
 
 // A range must lie in one living allocation, or in one imported block. Holds the block for the

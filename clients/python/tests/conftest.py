@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import data
 import pyarrow as pa
 import pytest
+import standin
 
 import dissociated
 import dissociated.store
-from dissociated import Code, DissociatedError
+from dissociated import Code, DissociatedError, _cuda
+from dissociated._device_memory import start_keeper
 
 HERE = Path(__file__).resolve().parent
 LONGEST = 60.0
@@ -169,6 +172,60 @@ def store(daemon: str) -> Iterator[dissociated.store.Store]:
 def own_server() -> Iterator[ServerProcess]:
     """A server that the test may kill."""
     started = ServerProcess(str(HERE / "serving.py"))
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> standin.StandIn:
+    """The stand-in driver, which is this process's from then on."""
+    library, reason = standin.build()
+    if library is None:
+        pytest.skip(reason)
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    found = standin.StandIn(library, tmp_path_factory.mktemp("standin"))
+    os.environ.update(found.environment)
+    assert _cuda.unavailable() is None
+    # Others' child processes are without; the rest is read whenever the driver is called.
+    del os.environ[_cuda.LIBRARY_VARIABLE]
+    start_keeper()
+    return found
+
+
+@pytest.fixture
+def cuda(driver: standin.StandIn) -> Iterator[standin.StandIn]:
+    """The driver for one test, which leaves no memory and no import and breaks no rule."""
+    before = driver.live()
+    seen = len(driver.violations())
+    yield driver
+
+    def is_clean() -> bool:
+        gc.collect()
+        return driver.live() == before
+
+    assert wait_until(is_clean), f"left over: {driver.live()} before: {before}"
+    assert driver.violations()[seen:] == []
+
+
+@pytest.fixture(scope="session")
+def cuda_server(
+    driver: standin.StandIn, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[standin.CudaServer]:
+    """A daemon of Java's that brings its files to a device for those who ask for them there."""
+    folder = tmp_path_factory.mktemp("served")
+    words = ["--transports", "shm,cuda"]
+    for number, (name, table) in enumerate(data.for_devices().items()):
+        path = folder / f"{number}.arrow"
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+        words.append(f"{name}={path}")
+    try:
+        started = standin.CudaServer(driver.environment, *words)
+    except DissociatedError as e:
+        required = os.environ.get("DISSOCIATED_REQUIRE", "").split(",")
+        if e.code is not Code.NOT_FOUND or "python" in required:
+            raise
+        pytest.skip(e.message)
     yield started
     started.stop()
 

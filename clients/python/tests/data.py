@@ -125,3 +125,18 @@ def changing_dictionaries() -> Iterator[pa.RecordBatch]:
             pa.array(range(len(values)), pa.int32()), pa.array(values)
         )
         yield pa.record_batch({"d": array})
+
+
+def for_devices() -> dict[str, pa.Table]:
+    """What the tests of device memory read: all types that are read where they lie, and more."""
+    found = {n: a for n, a in columns().items() if not n.startswith("dictionary")}
+    every = pa.table(found)
+    single = ("no_nulls", "int16", "fixed_list", "utf8", "string_view", "struct", "dictionary")
+    return {
+        "every": every,
+        "every sliced": every.slice(1, 1),
+        "every empty": every.slice(0, 0),
+        "no columns": pa.table({}),
+        "numbers": numbers(),
+        **{name: pa.table({"x": columns()[name]}) for name in single},
+    }

@@ -21,6 +21,7 @@ from dissociated._store_table import (
 )
 from dissociated.wire.store import (
     COPIED,
+    DEVICE,
     INLINE,
     PIN,
     REPLACE,
@@ -34,10 +35,15 @@ from dissociated.wire.store import (
     parse_store_message,
     store_message,
 )
+from dissociated.wire.store_device import device_bytes, parse_arena, require_arena
 
-VECTORS = Path(__file__).resolve().parents[3] / "format-docs" / "vectors" / "store.json"
-ALL = json.loads(VECTORS.read_text("utf-8"))
-KINDS = {"INLINE": INLINE, "SHARED": SHARED, "COPIED": COPIED}
+VECTORS = Path(__file__).resolve().parents[3] / "format-docs" / "vectors"
+ALL = [
+    vector
+    for file in ("store.json", "store-device.json")
+    for vector in json.loads((VECTORS / file).read_text("utf-8"))
+]
+KINDS = {"INLINE": INLINE, "SHARED": SHARED, "COPIED": COPIED, "DEVICE": DEVICE}
 
 
 def named(predicate: Any) -> list[Any]:
@@ -76,6 +82,10 @@ def test_writes_what_clients_say(vector: dict[str, Any]) -> None:
         fields["name"] = e["prefix"].encode()
     elif op is Op.HIDDEN:
         fields["a"] = int(e["segment"])
+    elif op is Op.ALLOCATE:
+        fields.update(a=int(e["bytes"]), payload=device_bytes(e["device"]))
+    elif op is Op.DROPPED:
+        fields["a"] = int(e["arena"])
     elif op is Op.CLAIM:
         fields.update(a=int(e["lease"]), b=int(e["timeout_ms"]))
     elif op is Op.TAKE:
@@ -90,7 +100,10 @@ def test_reads_what_daemons_say(vector: dict[str, Any]) -> None:
     assert message.op is Op[e["op"]] and message.request == int(e["request"])
     if message.op is Op.OBJECT:
         assert message.a == int(e["lease"]) and ObjectType(message.type).name == e["type"]
-        found = [["SHARED", str(s << 40 | at), str(n)] for s, at, n in message.buffers()]
+        found = [
+            ["DEVICE" if s < 0 else "SHARED", str(abs(s) << 40 | at), str(n)]
+            for s, at, n in message.buffers()
+        ]
         assert found == e["buffers"]
     elif message.op is Op.ROWS:
         assert bool(message.a) == e["more"]
@@ -98,11 +111,17 @@ def test_reads_what_daemons_say(vector: dict[str, Any]) -> None:
         numbers = ("bytes", "leases", "age_ms", "ttl_ms")
         for row in rows:
             row.update({key: str(row[key]) for key in numbers}, type=row["type"].name)
+            row["device_bytes"] = str(row["device_bytes"])
+            if row["device"] is None:
+                del row["device"], row["device_bytes"]
         assert rows == e["rows"]
     elif message.op is Op.USED:
         usage = message.usage()
-        for told, known in [(usage, e), *zip(usage["clients"], e["clients"])]:
-            names = set(known) - {"op", "request", "clients"}
+        devices = e.get("devices", [])
+        assert len(usage["devices"]) == len(devices)
+        lists = [*zip(usage["clients"], e["clients"]), *zip(usage["devices"], devices)]
+        for told, known in [(usage, e), *lists]:
+            names = set(known) - {"op", "request", "clients", "devices"}
             assert {name: str(told[name]) for name in names} == {
                 name: str(known[name]) for name in names
             }
@@ -111,6 +130,17 @@ def test_reads_what_daemons_say(vector: dict[str, Any]) -> None:
         assert why.code.name == e["code"] and why.message == e["message"]
     elif message.op is Op.CLAIMED:
         assert (message.a, message.b) == (int(e["high"]), int(e["low"]))
+    elif message.op in (Op.ALLOCATED, Op.ARENA):
+        arena = parse_arena(message)
+        memory = arena.memory
+        assert memory.handle is not None
+        found = {"arena": str(arena.number), "offset": str(arena.offset), "size": str(arena.size)}
+        found.update(exporter=memory.exporter, device=memory.device, handle=memory.handle.hex())
+        assert {key: found.get(key) for key in set(e) - {"op", "request"}} == {
+            key: e[key] for key in set(e) - {"op", "request"}
+        }
+    elif message.op is Op.DROP:
+        assert str(require_arena(message.a)) == e["arena"]
     elif message.op in (Op.OPENED, Op.HIDE):
         assert str(message.a) == e["version" if message.op is Op.OPENED else "segment"]
 
@@ -121,6 +151,12 @@ def test_refuses_what_daemons_must_not_say(vector: dict[str, Any]) -> None:
         message = parse_store_message(bytes.fromhex(vector["hex"]))
         if message.op is Op.OBJECT:
             message.buffers()
+        if message.op is Op.USED:
+            message.usage()
+        if message.op in (Op.ALLOCATED, Op.ARENA):
+            parse_arena(message)
+        if message.op is Op.DROP:
+            require_arena(message.a)
         message.rows()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dissociated import Code, DissociatedError, wire
+from dissociated.wire.cuda import CudaLocation
 
 FOLDER = Path(
     os.environ.get("DISSOCIATED_VECTORS")
@@ -17,7 +18,7 @@ FOLDER = Path(
 )
 # Frames that nobody sends who was not asked for them, messages of a transport that is not here, and
 # those of the store, which test_store_messages reads.
-OPTIONAL = {"cuda-location", "shm-ring", "store", "store-device", "ucx-control", "ucx-error"}
+OPTIONAL = {"shm-ring", "store", "store-device", "ucx-control", "ucx-error"}
 MODES = {wire.FLIGHT: "flight", wire.INLINE: "inline"}
 
 
@@ -130,6 +131,18 @@ def read_uri(text: str, expected: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def read_cuda_location(text: str) -> dict[str, Any]:
+    location = CudaLocation.parse(text)
+    memory = location.memory
+    return {
+        "handle": memory.handle.hex() if memory and memory.handle else None,
+        "exporter": memory.exporter if memory else None,
+        "device": memory.device if memory else None,
+        "event": memory.event.hex() if memory and memory.event else None,
+        "carrier": str(location.carrier),
+    }
+
+
 READERS = {
     "metadata-message": read_metadata,
     "body-tag": read_tag,
@@ -160,6 +173,8 @@ def test_reads_vector(kind: str, vector: dict[str, Any]) -> None:
     def read() -> dict[str, Any]:
         if kind == "uri":
             return read_uri(vector["text"], expected)
+        if kind == "cuda-location":
+            return read_cuda_location(vector["text"])
         assert kind in READERS, f"no test reads vectors of kind {kind}"
         return READERS[kind](bytes.fromhex(vector["hex"]))
 

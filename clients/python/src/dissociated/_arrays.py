@@ -18,9 +18,9 @@ import pyarrow as pa
 from ._mapping import PrivateView
 from .errors import Code, DissociatedError
 
-_MOST_ELEMENTS = (1 << 31) - 1  # of a fixed-size list
+MOST_ELEMENTS = (1 << 31) - 1  # of a fixed-size list
 _PRIVATE_FROM = 64 << 10  # bytes; less is copied sooner than mapped
-_WIDTHS = {1: "uint8", 2: "uint16"}
+WIDTHS = {1: "uint8", 2: "uint16"}
 _DATES = re.compile(r"(datetime64|timedelta64)(\[\d*[A-Za-z]+\])?")
 _BY_NUMPY_PROTOCOL = ("tensorflow", "jax", "jaxlib")
 
@@ -61,8 +61,8 @@ def numpy_type(dtype: Any) -> Optional[TensorType]:
         return TensorType(pa.int64(), str(dtype))
     if dtype.kind == "c" and dtype.itemsize in (8, 16):
         return TensorType(pa.float32() if dtype.itemsize == 8 else pa.float64(), dtype.name)
-    if dtype.type.__module__ == "ml_dtypes" and dtype.itemsize in _WIDTHS:
-        return TensorType(pa.type_for_alias(_WIDTHS[dtype.itemsize]), dtype.name)
+    if dtype.type.__module__ == "ml_dtypes" and dtype.itemsize in WIDTHS:
+        return TensorType(pa.type_for_alias(WIDTHS[dtype.itemsize]), dtype.name)
     return None
 
 
@@ -83,7 +83,7 @@ def as_dense(obj: Any, insist: bool = False) -> Optional[Dense]:
     if np is None or type(obj) not in (np.ndarray, np.memmap):
         return None
     kind = numpy_type(obj.dtype)
-    if kind is None or obj.size * kind.per_element > _MOST_ELEMENTS:
+    if kind is None or obj.size * kind.per_element > MOST_ELEMENTS:
         return None
     return Dense(kind, obj)
 
@@ -94,7 +94,7 @@ def _torch_dense(torch: Any, tensor: Any) -> Optional[Dense]:
             Code.UNSUPPORTED,
             f"tensor not put: only dense ones are, layout={tensor.layout} dtype={tensor.dtype}",
         )
-    if tensor.numel() > _MOST_ELEMENTS // 2:
+    if tensor.numel() > MOST_ELEMENTS // 2:
         return None
     tensor = tensor.detach().resolve_conj().resolve_neg().cpu()
     name = str(tensor.dtype).partition(".")[2]
@@ -105,9 +105,9 @@ def _torch_dense(torch: Any, tensor: Any) -> Optional[Dense]:
             return Dense(kind._replace(framework=TORCH), array)
     except TypeError:
         pass  # numpy has no such type
-    if tensor.element_size() not in _WIDTHS:
+    if tensor.element_size() not in WIDTHS:
         raise DissociatedError(Code.UNSUPPORTED, f"no tensors of that type, dtype={tensor.dtype}")
-    width = _WIDTHS[tensor.element_size()]
+    width = WIDTHS[tensor.element_size()]
     array = tensor.view(torch.uint8 if width == "uint8" else torch.int16).numpy().view(width)
     return Dense(TensorType(pa.type_for_alias(width), name, TORCH), array)
 

@@ -17,7 +17,7 @@ from ._mapping import private_view_at
 from ._store_channel import Lease, lease_at
 from .store import Store, connect
 
-_UNNAMED_SECONDS = 60.0  # what dies between its put and its claim is not left behind for longer
+UNNAMED_SECONDS = 60.0  # what dies between its put and its claim is not left behind for longer
 
 
 class Reference(NamedTuple):
@@ -60,7 +60,7 @@ def _shared(address: int, length: int) -> Optional[tuple[Lease, int, int]]:
 
 def _put(store: Store, buffer: pa.Buffer) -> Lease:
     name = f"references/{os.getpid()}/{uuid.uuid4().hex}"
-    store.put(name, buffer, pin=True, ttl=_UNNAMED_SECONDS)
+    store.put(name, buffer, pin=True, ttl=UNNAMED_SECONDS)
     try:
         return store.lease(name)[2]
     finally:

@@ -31,12 +31,23 @@ class ShmReader(Reader):
     """
 
     def __init__(
-        self, channel: Channel, call: Optional[FlightCall] = None, metadata: str = "inline"
+        self,
+        channel: Channel,
+        call: Optional[FlightCall] = None,
+        metadata: str = "inline",
+        *,
+        via: str = "shm",
+        decoder: Any = None,
     ) -> None:
+        """Takes the connection and the call over.
+
+        :param decoder: makes batches of messages; of shared memory by default
+        """
+        self._via = via
         self._channel = channel
         self._call = call
         self._joiner = channel.joiner
-        self._decoder = Decoder(channel, full_validation=channel.is_foreign_user)
+        self._decoder = decoder or Decoder(channel, full_validation=channel.is_foreign_user)
         self._poller: Any = None
         self._ended = False
         self._closed = False
@@ -60,23 +71,21 @@ class ShmReader(Reader):
 
     def read_next_batch(self) -> pa.RecordBatch:
         """The next batch; raises StopIteration at the end."""
-        batch = self._next()
-        return batch if isinstance(batch, pa.RecordBatch) else batch.batch
+        return _batch_of(self._next())
 
     def read_next_batch_with_custom_metadata(self) -> pa.lib.RecordBatchWithMetadata:
         """The next batch together with its custom metadata."""
         batch = self._next()
-        if isinstance(batch, pa.RecordBatch):
-            return pa.lib.RecordBatchWithMetadata(batch, None)
-        return batch
+        if isinstance(batch, pa.lib.RecordBatchWithMetadata):
+            return batch
+        return pa.lib.RecordBatchWithMetadata(batch, None)
 
     def read_chunk(self) -> Chunk:
         """The next batch, or the next application metadata that came without one."""
         batch = self._next(chunks=True)
         message = self._last_message
         custom = message.custom_metadata() or None
-        if batch is not None and not isinstance(batch, pa.RecordBatch):
-            batch = batch.batch
+        batch = None if batch is None else _batch_of(batch)
         return Chunk(batch, message.app_metadata(), custom)
 
     @property
@@ -97,7 +106,7 @@ class ShmReader(Reader):
         while not self.ended:
             found, batch = self._take()
             if found and batch is not None:
-                return batch if isinstance(batch, pa.RecordBatch) else batch.batch
+                return _batch_of(batch)
             if not found and not self._receive():
                 self._channel.outbox.flush()
                 return None
@@ -166,7 +175,7 @@ class ShmReader(Reader):
         self._last_message = message
         if batch is not None:
             self._batches += 1
-            self._rows += (batch if isinstance(batch, pa.RecordBatch) else batch.batch).num_rows
+            self._rows += _batch_of(batch).num_rows
         return True, batch
 
     def _receive(self) -> bool:
@@ -246,7 +255,7 @@ class ShmReader(Reader):
         decoder, summary = self._decoder, self._channel.summary
         types = [kind for kind, seen in enumerate((decoder.packed, decoder.by_reference)) if seen]
         return Statistics(
-            via="shm",
+            via=self._via,
             metadata=self._metadata,
             batches=self._batches,
             rows=self._rows,
@@ -304,6 +313,11 @@ class ShmReader(Reader):
         if hasattr(self, "_schema"):
             with contextlib.suppress(Exception):
                 self.close()
+
+
+def _batch_of(decoded: Any) -> Any:
+    """The batch itself, with or without custom metadata beside it."""
+    return decoded.batch if isinstance(decoded, pa.lib.RecordBatchWithMetadata) else decoded
 
 
 def _signal(ready: asyncio.Future[None]) -> None:

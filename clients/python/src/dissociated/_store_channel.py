@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from ._segments import Segment, SegmentTable, close_all
+from ._store_arenas import Arenas
 from .errors import Code, DissociatedError, violation
 from .wire.frame import (
     FRAME_HEADER,
@@ -32,7 +33,7 @@ from .wire.frame import (
 )
 from .wire.store import (
     STORE_TAG,
-    STORE_VERSION,
+    STORE_VERSIONS,
     Op,
     StoreMessage,
     parse_store_message,
@@ -51,7 +52,7 @@ _WORTH_FINDING = 4 << 10  # bytes of a buffer from which on its lease can be fou
 class Lease:
     """One lease on an object; ends when the last buffer over it goes."""
 
-    __slots__ = ("__weakref__", "_channel", "_number", "_segments", "numbers", "places")
+    __slots__ = ("__weakref__", "_channel", "_number", "_segments", "device", "numbers", "places")
 
     def __init__(
         self,
@@ -60,12 +61,20 @@ class Lease:
         numbers: list[int],
         segments: list[Segment],
         places: list[tuple[int, int]],
+        device: dict[int, tuple[int, int, int]],
     ) -> None:
         self._channel = channel
         self._number = number
         self.numbers = numbers
         self._segments = segments  # stay mapped
         self.places = places
+        self.device = device
+        """Of the buffers that lie on a device, by their number: arena, offset and length."""
+
+    @property
+    def channel(self) -> StoreChannel:
+        """The connection that it was had by."""
+        return self._channel
 
     @property
     def path(self) -> str:
@@ -112,6 +121,7 @@ class StoreChannel:
         self._released: deque[tuple[int, list[int]]] = deque()
         self._answers: dict[int, Optional[StoreMessage]] = {}
         self._segments = SegmentTable()
+        self.arenas = Arenas()
         self._in_use: dict[int, int] = {}
         self.events: deque[StoreMessage] = deque()
         self._leases = 0
@@ -156,7 +166,16 @@ class StoreChannel:
                 raise DissociatedError(
                     Code.TIMED_OUT, f"cannot connect: the server says nothing, socket={self.path}"
                 )
-        self.number = self.call(Op.OPEN, a=STORE_VERSION).b
+        self.number = self._open().b
+
+    def _open(self) -> StoreMessage:
+        best, *others = STORE_VERSIONS
+        try:
+            return self.call(Op.OPEN, a=best)
+        except DissociatedError as e:
+            if e.code is not Code.UNSUPPORTED or self._failure is not None:
+                raise
+            return self.call(Op.OPEN, a=others[0])  # a daemon that knows nothing of devices
 
     # ---- asking
 
@@ -224,8 +243,15 @@ class StoreChannel:
     def _abandon(self, request: int) -> None:
         with self._lock:
             late = self._answers.pop(request, None)
-        if late is not None and late.op is Op.OBJECT:
-            self.lease(late)  # and ends it at once
+        if late is not None:
+            self._give_back(late)
+
+    def _give_back(self, answer: StoreMessage) -> None:
+        """Nobody waits for what an answer brings."""
+        if answer.op is Op.OBJECT:
+            self.lease(answer)  # and ends it at once
+        elif answer.op is Op.ALLOCATED and self.arenas.drop(answer.a):
+            self.say(Op.DROPPED, a=answer.a)
 
     def next_segments(self, count: int) -> list[int]:
         """Ids that no segment of this client's has that waits for its put."""
@@ -296,7 +322,8 @@ class StoreChannel:
         try:
             self._receive(seconds)
         except DissociatedError as e:
-            failure = e
+            # Not the same object, whose traceback would keep leases of whoever called.
+            failure = DissociatedError(e.code, e.message)
         finally:
             with self._lock:
                 self._reading = False
@@ -304,6 +331,7 @@ class StoreChannel:
                     self._failure = failure
                 self._lock.notify_all()
             if self._closing and not self._leases:
+                self.arenas.leave(self)
                 self.drop()
 
     def look_in(self) -> bool:
@@ -388,9 +416,9 @@ class StoreChannel:
                 if message.a in self._in_use:
                     raise violation(f"segment not hidden: it is in use, segment={message.a}")
                 self._segments.forget(message.a)
-            with self._sending:
-                hidden = store_message(Op.HIDDEN, a=message.a)
-                self._send(frame(Kind.TAGGED, hidden, STORE_TAG))
+            self.say(Op.HIDDEN, a=message.a)
+            return
+        if message.op >= Op.ALLOCATED and self._arena(message):
             return
         if message.op is Op.EVENT:
             with self._lock:
@@ -412,21 +440,42 @@ class StoreChannel:
                 self._answers[message.request] = message
                 self._lock.notify_all()
             else:
-                abandoned = message.op is Op.OBJECT
+                abandoned = True
         if abandoned:
-            self.lease(message)  # and ends it at once
+            self._give_back(message)
+
+    def _arena(self, message: StoreMessage) -> bool:
+        """Device memory comes or goes; whether that is all the message is for."""
+        if message.op is not Op.DROP:
+            self.arenas.told(message)
+            return message.op is Op.ARENA
+        with self._lock:
+            if -message.a in self._in_use:
+                raise violation(f"arena not dropped: it is in use, arena={message.a}")
+        if self.arenas.drop(message.a):
+            self.say(Op.DROPPED, a=message.a)
+        return True
+
+    def say(self, op: Op, **fields: Any) -> None:
+        """Sends what needs no answer."""
+        with self._sending:
+            self._send(frame(Kind.TAGGED, store_message(op, **fields), STORE_TAG))
 
     # ---- leases
 
     def lease(self, answer: StoreMessage) -> Lease:
         """The lease that an OBJECT is; its places are address and length of each buffer."""
-        numbers, places, segments = [], [], []
+        numbers, places, segments, device = [], [], [], {}
         with self._lock:
-            for number, offset, length in answer.buffers():
+            for index, (number, offset, length) in enumerate(answer.buffers()):
                 if not length:
                     places.append((0, 0))
                     continue
                 numbers.append(number)
+                if number < 0:
+                    device[index] = (-number, offset, length)
+                    places.append((0, 0))
+                    continue
                 segment = self._segments.get(number)
                 if offset + length > segment.size:
                     raise violation(
@@ -434,7 +483,7 @@ class StoreChannel:
                     )
                 segments.append(segment)
                 places.append((segment.address + offset, length))
-        lease = Lease(self, answer.a, numbers, segments, places)
+        lease = Lease(self, answer.a, numbers, segments, places, device)
         if any(length >= _WORTH_FINDING for _, length in places):
             _large[id(lease)] = lease
         return lease
@@ -503,6 +552,7 @@ class StoreChannel:
             self._settle()
 
     def _end(self) -> None:
+        self.arenas.leave(self)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes who reads
         if not self._reading:

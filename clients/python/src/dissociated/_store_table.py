@@ -186,12 +186,27 @@ def read_tensor(reader: pa.RecordBatchReader) -> StoredTensor:
 def _read_tensor(table: pa.Table) -> StoredTensor:
     if table.num_columns != 1 or table.num_rows != 1 or table.column(0).num_chunks != 1:
         raise _corrupt("not one row of one tensor")
-    column, described = table.column(0).chunk(0), table.schema.field(0).metadata or {}
-    shape: Any
+    field, column = table.schema.field(0), table.column(0).chunk(0)
     if isinstance(column, pa.ExtensionArray):
-        shape = getattr(column.type, "shape", None)
-        permutation = getattr(column.type, "permutation", None)
         column = column.storage
+    if not pa.types.is_fixed_size_list(column.type) or column.null_count:
+        raise _corrupt("no tensor")
+    values = column.flatten()
+    kind, shape = tensor_of(field, values.type, len(values))
+    if values.null_count:
+        raise _corrupt("a tensor with nulls")
+    return StoredTensor(values, shape, kind.dtype, kind.framework)
+
+
+def tensor_of(
+    field: pa.Field, element: pa.DataType, count: int
+) -> tuple[TensorType, tuple[int, ...]]:
+    """What a column says of its one tensor of so many elements: their type, and the shape."""
+    described = field.metadata or {}
+    shape: Any
+    if isinstance(field.type, pa.BaseExtensionType):
+        shape = getattr(field.type, "shape", None)
+        permutation = getattr(field.type, "permutation", None)
     else:  # a pyarrow that does not know the type
         if described.get(_EXTENSION) != _TENSOR:
             raise _corrupt("no tensor")
@@ -202,7 +217,7 @@ def _read_tensor(table: pa.Table) -> StoredTensor:
             raise _corrupt(e) from e
     if permutation is not None and list(permutation) != sorted(permutation):
         raise DissociatedError(Code.UNSUPPORTED, "tensor refused: its dimensions are permuted")
-    if shape is None or not pa.types.is_fixed_size_list(column.type) or column.null_count:
+    if shape is None:
         raise _corrupt("no tensor")
     if not all(isinstance(length, int) and length >= 0 for length in shape):
         raise _corrupt(f"shape={shape}")
@@ -210,15 +225,15 @@ def _read_tensor(table: pa.Table) -> StoredTensor:
         raise DissociatedError(
             Code.UNSUPPORTED, f"tensor refused: too many dimensions, dimensions={len(shape)}"
         )
-    values = column.flatten()
-    if not pa.types.is_primitive(values.type) or values.type.bit_width % 8:
-        raise DissociatedError(Code.UNSUPPORTED, f"tensor refused: no numbers, type={values.type}")
-    if len(values) != math.prod(shape) or values.null_count:
-        raise _corrupt(f"shape and size differ, shape={list(shape)} size={len(values)}")
+    if not pa.types.is_primitive(element) or element.bit_width % 8:
+        raise DissociatedError(Code.UNSUPPORTED, f"tensor refused: no numbers, type={element}")
+    if count != math.prod(shape):
+        raise _corrupt(f"shape and size differ, shape={list(shape)} size={count}")
     dtype = described.get(_DTYPE, b"").decode(errors="replace")
     framework = described.get(_FRAMEWORK, NUMPY.encode()).decode(errors="replace")
-    if TensorType(values.type, dtype).per_element == 2:
+    kind = TensorType(element, dtype, framework)
+    if kind.per_element == 2:
         if not shape or shape[-1] != 2:
             raise _corrupt(f"no complex numbers, shape={list(shape)}")
         shape = shape[:-1]
-    return StoredTensor(values, tuple(shape), dtype, framework)
+    return kind, tuple(shape)

@@ -11,8 +11,8 @@ import pyarrow as pa
 from ._arrays import TORCH, to_numpy, to_torch
 from ._pickling import load_parts
 from ._store_table import read_batches, read_table, read_tensor
-from .errors import Code, DissociatedError
-from .wire.store import ObjectType
+from .errors import Code, DissociatedError, violation
+from .wire.store import ObjectType, Op, StoreMessage
 
 _FRAME = b"dissociated.frame"
 _POLARS = b"polars"
@@ -49,6 +49,10 @@ def read_object(
 
     :param like: take a tensor for one of numpy or torch, whatever it was put as
     """
+    if lease.device:
+        from ._device_store import read_device_object
+
+        return read_device_object(name, kind, buffers, lease, like)
     if kind is ObjectType.BYTES:
         return memoryview(buffers[0] if buffers else b"").cast("B")
     if kind is ObjectType.TABLE:
@@ -79,6 +83,24 @@ def _code_of(error: Exception) -> Code:
 def _unreadable(error: Exception, name: str) -> str:
     why = " ".join(str(error).split())
     return f"object cannot be unpickled: {type(error).__name__}: {why}, name={name}"
+
+
+def opened(
+    channel: Any, answer: StoreMessage, what: str
+) -> tuple[ObjectType, list[pa.Buffer], Any]:
+    """What an answer that must be an OBJECT is."""
+    if answer.op is not Op.OBJECT:
+        raise violation(f"store message refused: another answer was due, op={answer.op}")
+    lease = channel.lease(answer)
+    if answer.type not in ObjectType.__members__.values():
+        raise DissociatedError(
+            Code.UNSUPPORTED, f"object of a type not known, {what} type={answer.type}"
+        )
+    buffers = [
+        pa.foreign_buffer(address, length, base=lease) if length else pa.py_buffer(b"")
+        for address, length in lease.places
+    ]
+    return ObjectType(answer.type), buffers, lease
 
 
 def _frame(table: pa.Table) -> Any:

@@ -16,6 +16,7 @@ import pyarrow.flight as flight
 
 from ._channel import Channel
 from ._daemon import default_socket
+from ._devices import DeviceStreams
 from ._flight_call import FlightCall
 from ._flight_errors import FLIGHT_ERRORS, from_flight
 from ._flight_reader import ChainReader, DoGetReader
@@ -24,6 +25,7 @@ from ._shm_reader import ShmReader
 from .errors import Code, DissociatedError
 from .reader import Reader
 from .wire import FLIGHT, INLINE, DissociatedUri, ExchangeCommand
+from .wire.cuda import CUDA_SCHEME
 
 logger = logging.getLogger("dissociated")
 
@@ -71,7 +73,7 @@ def connect(
     return Client(target, via, metadata, headers or {}, token, tls_root_certs, timeout)
 
 
-class Client(Objects):
+class Client(DeviceStreams, Objects):
     """A connection to one server. Streams and objects that it opened outlive it. Thread-safe.
 
     After a fork, the child may use it like its parent.
@@ -119,12 +121,18 @@ class Client(Objects):
         except FLIGHT_ERRORS as e:
             raise from_flight(f"cannot connect to {uri}", e) from e
 
-    def _options(self, stream: bool = False, ask: bool = True) -> flight.FlightCallOptions:
-        """Headers and timeout of a call; ``ask`` for what only this protocol's clients see."""
+    def _options(
+        self, stream: bool = False, ask: bool = True, device: bool = False
+    ) -> flight.FlightCallOptions:
+        """Headers and timeout of a call; ``ask`` for what only this protocol's clients see.
+
+        :param device: ask for device memory, too, where a server may bring the stream then
+        """
         headers = list(self._headers)
         if ask:
+            accepted = f"{SCHEME},{CUDA_SCHEME}" if device else SCHEME
             headers += [
-                (ACCEPT_HEADER.encode(), SCHEME.encode()),
+                (ACCEPT_HEADER.encode(), accepted.encode()),
                 (TARGET_HEADER.encode(), self.target.encode()),
             ]
         timeout = None if stream else self._timeout
@@ -136,11 +144,14 @@ class Client(Objects):
     def _is_socket(self) -> bool:
         return self._flight is None
 
-    def get(self, name: str, *, timeout: Optional[float] = 0) -> Any:
+    def get(self, name: str, *, timeout: Optional[float] = 0, device: Optional[str] = None) -> Any:
         """What has that name: of a store's objects what was put, otherwise a :class:`Reader`.
 
         :param timeout: how many seconds to wait for an object of that name; None for ever
+        :param device: "cuda" for it in a GPU's memory, see :meth:`open_device`
         """
+        if device is not None:
+            return self._get_on(device, name, timeout)
         found, value = self._object(name, timeout)
         return value if found else self.open(name)
 
@@ -188,11 +199,10 @@ class Client(Objects):
         with self.open(what) as reader:
             return reader.read_all()
 
-    def _info(self, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+    def _info(self, descriptor: flight.FlightDescriptor, device: bool = False) -> flight.FlightInfo:
         try:
-            return self._flight.get_flight_info(
-                descriptor, self._options(ask=self._via != "flight")
-            )
+            options = self._options(ask=device or self._via != "flight", device=device)
+            return self._flight.get_flight_info(descriptor, options)
         except FLIGHT_ERRORS as e:
             raise from_flight(f"cannot find {_describe(descriptor)}", e) from e
 
@@ -252,12 +262,8 @@ class Client(Objects):
         channel = _first(own) if own else None
         call: Optional[FlightCall] = None
         try:
-            command = ExchangeCommand(_MODES[self._metadata], endpoint.ticket.ticket)
-            try:
-                server = self._server_of(locations)
-                call = FlightCall(server, command, self._options(stream=True))
-            except FLIGHT_ERRORS as e:
-                raise from_flight("stream refused", e) from e
+            command = ExchangeCommand(self._mode, endpoint.ticket.ticket)
+            call = self._exchange(command, locations)
             offer = call.offer()
             if channel is None:
                 channel = _first([u for u in offer.locations if u.startswith(SCHEME + ":")])
@@ -272,6 +278,21 @@ class Client(Objects):
             if channel is not None:
                 channel.kill()
             raise
+
+    @property
+    def _mode(self) -> int:
+        """How metadata comes, as it is said in an exchange."""
+        return _MODES[self._metadata]
+
+    def _exchange(
+        self, command: ExchangeCommand, locations: list[str], device: bool = False
+    ) -> FlightCall:
+        """Asks the server of an endpoint for its stream."""
+        try:
+            options = self._options(stream=True, device=device)
+            return FlightCall(self._server_of(locations), command, options)
+        except FLIGHT_ERRORS as e:
+            raise from_flight("stream refused", e) from e
 
     def _server_of(self, locations: list[str]) -> Any:
         """The Flight server that has an endpoint: this one, or another that must be asked."""

@@ -20,13 +20,15 @@ import pyarrow as pa
 
 from ._arrays import as_dense, torch_from, writable
 from ._daemon import default_socket
+from ._device_references import DEFAULT_SECONDS, NOT_LENT, device_reducers, reduce_device
 from ._references import Reference, load, refer
+from .errors import DissociatedError
 from .store import Store
 
 __all__ = ["dumps", "init_reduction", "loads"]
 
 DEFAULT_THRESHOLD = 64 << 10
-DEFAULT_TIMEOUT = 600.0
+DEFAULT_TIMEOUT = DEFAULT_SECONDS
 
 
 class _Settings(NamedTuple):
@@ -50,10 +52,12 @@ def init_reduction(
 
     What arrives is read-only; a torch tensor arrives as a private view, whose changes stay where
     they are made. Tensors in torch's own shared memory, and those with gradients, travel as before.
-    Each reference holds its memory until it is loaded, until its time is over, or until the process
-    that sent it ends: a result must be taken before its worker ends.
+    Arrays of cupy, numba and torch in a GPU's memory travel so, too, where the store lends device
+    memory; torch sends its own way what the store does not take. Each reference holds its memory
+    until it is loaded, until its time is over, or until the process that sent it ends: a result
+    must be taken before its worker ends.
 
-    Call it after torch has been imported, where that is used.
+    Call it after torch, cupy and numba.cuda have been imported, where they are used.
 
     :param store: a store or the path of its socket; by default that of :func:`connect`
     :param threshold: bytes from which on an array travels so
@@ -132,6 +136,7 @@ def _reducers(settings: _Settings) -> dict[type, Callable[[Any], Any]]:
     torch = sys.modules.get("torch")
     if torch is not None:
         reducers[torch.Tensor] = _tensor_reducer(torch, settings)
+    reducers.update(device_reducers(*settings))
     return reducers
 
 
@@ -165,6 +170,13 @@ def _tensor_reducer(torch: Any, settings: _Settings) -> Callable[[Any], Any]:
     from torch.multiprocessing.reductions import reduce_tensor
 
     def reduce(tensor: Any) -> Any:
+        if tensor.device.type == "cuda" and not tensor.requires_grad:
+            try:
+                return reduce_device(tensor, settings.path, settings.timeout, "torch")
+            except DissociatedError as e:
+                if e.code not in NOT_LENT:
+                    raise
+                return reduce_tensor(tensor)  # torch has a way of its own
         ours = (
             tensor.device.type == "cpu"
             and tensor.layout is torch.strided

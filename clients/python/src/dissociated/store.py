@@ -25,13 +25,14 @@ import pyarrow as pa
 from ._arrays import Dense, TensorType, as_dense, numpy_type
 from ._copied import Copied
 from ._daemon import Daemon
+from ._devices import put_on_device, require_on_host
 from ._own_memory import OwnSegment, create_file, write_all
 from ._pickling import dump_parts
 from ._store_channel import Lease, StoreChannel
 from ._store_events import Event, Events
 from ._store_table import split_stream, tensor_metadata
-from ._store_values import as_reader, read_object
-from .errors import Code, DissociatedError, violation
+from ._store_values import as_reader, opened, read_object
+from .errors import Code, DissociatedError
 from .wire.frame import OFFSET_BITS
 from .wire.store import (
     FOR_EVER,
@@ -46,7 +47,6 @@ from .wire.store import (
     ObjectInfo,
     ObjectType,
     Op,
-    StoreMessage,
     buffer_entry,
     check_name,
 )
@@ -129,12 +129,15 @@ class Store:
         """Puts an object, which is copied once.
 
         :param obj: bytes-like; a table, batch or reader of pyarrow, or a frame of polars; an array
-            of numpy, torch or TensorFlow; anything else that pickle takes, pandas' frames too
+            of numpy, torch or TensorFlow, also in a GPU's memory; anything else that pickle takes,
+            pandas' frames too
         :param replace: take the name over if it is taken
         :param pin: never evict it
         :param ttl: how many seconds it lives; until it is deleted by default
         """
         options = _options(replace, pin, ttl)
+        if put_on_device(self._channel, name, obj, options):
+            return
         if isinstance(obj, (bytes, bytearray, memoryview, pa.Buffer)):
             self._put_parts(name, ObjectType.BYTES, [obj], options)
             return
@@ -162,8 +165,11 @@ class Store:
         """Puts a tensor, and gives the shared one: numpy's read-only, torch's as :meth:`get` does.
 
         :param tensor: an array of numpy or torch (its elements; not its gradient), or anything
-            that numpy makes an array of
+            that numpy makes an array of; what lies in a GPU's memory (whatever has
+            ``__cuda_array_interface__``) is copied there, into memory of the daemon's
         """
+        if put_on_device(self._channel, name, tensor, _options(replace, pin, ttl)):
+            return self.get(name)
         dense = as_dense(tensor, insist=True)
         if not self._put_dense(name, dense, _options(replace, pin, ttl)):
             import numpy as np
@@ -400,7 +406,7 @@ class Store:
         A numpy array is read-only. Torch knows no such thing: its tensor is a private view, and
         what is written to it stays in this process.
 
-        :param like: "numpy" or "torch", whatever it was put as
+        :param like: "numpy" or "torch", whatever it was put as; "numpy" copies one from a GPU
         """
         if like not in (None, "numpy", "torch"):
             raise DissociatedError(Code.INVALID_ARGUMENT, f"no tensors like that, like={like}")
@@ -418,7 +424,9 @@ class Store:
 
     def get_buffers(self, name: str, *, timeout: Optional[float] = 0) -> list[pa.Buffer]:
         """The buffers of an object as they are."""
-        return self.lease(name, timeout)[1]
+        _, buffers, lease = self.lease(name, timeout)
+        require_on_host(name, lease)
+        return buffers
 
     def lease(
         self, name: str, timeout: Optional[float] = 0
@@ -427,13 +435,13 @@ class Store:
         wait = FOR_EVER if timeout is None else max(0, round(timeout * 1000))
         channel = self._channel
         answer = channel.call(Op.GET, name=check_name(name), a=wait)
-        return _opened(channel, answer, f"name={name}")
+        return opened(channel, answer, f"name={name}")
 
     def take(self, high: int, low: int) -> tuple[list[pa.Buffer], Lease]:
         """The buffers of the object that another process claimed, see :meth:`Lease.claim`."""
         channel = self._channel
         answer = channel.call(Op.TAKE, a=high, b=low)
-        return _opened(channel, answer, "claimed")[1:]
+        return opened(channel, answer, "claimed")[1:]
 
     # ---- the rest
 
@@ -501,24 +509,6 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _opened(
-    channel: StoreChannel, answer: StoreMessage, what: str
-) -> tuple[ObjectType, list[pa.Buffer], Lease]:
-    """What an answer that must be an OBJECT is."""
-    if answer.op is not Op.OBJECT:
-        raise violation(f"store message refused: another answer was due, op={answer.op}")
-    lease = channel.lease(answer)
-    if answer.type not in ObjectType.__members__.values():
-        raise DissociatedError(
-            Code.UNSUPPORTED, f"object of a type not known, {what} type={answer.type}"
-        )
-    buffers = [
-        pa.foreign_buffer(address, length, base=lease) if length else pa.py_buffer(b"")
-        for address, length in lease.places
-    ]
-    return ObjectType(answer.type), buffers, lease
 
 
 def _shared(segment: int, offset: int, length: int) -> bytes:

@@ -83,6 +83,29 @@ class IpcMessage:
         layout = self._layout
         return u64s(2 * layout.buffer_count).unpack_from(self.flatbuffer, layout.buffers_at)
 
+    @property
+    def rows(self) -> int:
+        """Rows of the batch."""
+        at = self._layout.length_at
+        rows: int = _I64.unpack_from(self.flatbuffer, at)[0] if at else 0
+        if rows < 0:
+            raise violation(f"metadata message refused: negative number of rows, rows={rows}")
+        return rows
+
+    def nodes(self) -> list[tuple[int, int]]:
+        """Length and null count of every field, depth first."""
+        layout = self._layout
+        found = struct.Struct(f"<{2 * layout.node_count}q").unpack_from(
+            self.flatbuffer, layout.nodes_at
+        )
+        if any(value < 0 for value in found):
+            raise violation("metadata message refused: a node with a negative number")
+        return list(zip(found[0::2], found[1::2]))
+
+    def variadic_counts(self) -> tuple[int, ...]:
+        """Data buffers of each field of views in a record batch."""
+        return _Walker(self.flatbuffer).variadic_counts()
+
     def buffer_bytes(self) -> bytes:
         """What :meth:`buffers` reads, undecoded."""
         at = self._layout.buffers_at
@@ -182,6 +205,12 @@ class _Walker:
 
     def byte(self, field: int) -> int:
         return self._data[field] if field else 0
+
+    def variadic_counts(self) -> tuple[int, ...]:
+        header = self.field(self.indirect(0), 2)
+        batch = self.indirect(header) if header else 0
+        at, count = self.vector(self.field(batch, 4) if batch else 0, 8, MAX_BUFFERS)
+        return struct.Struct(f"<{count}q").unpack_from(self._data, at)
 
     def layout(self) -> _Layout:
         message = self.indirect(0)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from ..errors import Code, DissociatedError, violation
 from .frame import OFFSET_BITS
+from .store_device import parse_devices, parse_row, require_arena
 
 STORE_TAG = 3 << 32
-STORE_VERSION = 1
+STORE_VERSIONS = (2, 1)
+"""What is asked for, the best first; 2 knows of devices."""
 FOR_EVER = (1 << 64) - 1
 MAX_MESSAGE = 1 << 20
 MAX_BUFFERS = 16_384
@@ -22,9 +24,9 @@ _ROW = struct.Struct("<BBHIQQQQ")
 _USAGE = struct.Struct("<13Q")
 _CLIENT = struct.Struct("<QIIQQQQ")
 
-INLINE, SHARED, COPIED = 0, 1, 2
+INLINE, SHARED, COPIED, DEVICE = 0, 1, 2, 3
 REPLACE, PIN, UNPIN, SET_TTL, GONE = 1, 2, 4, 8, 16
-_PINNED, _SPILLED = 1, 2
+_PINNED, _SPILLED, _ON_DEVICE = 1, 2, 4
 
 
 class Op(enum.IntEnum):
@@ -43,6 +45,8 @@ class Op(enum.IntEnum):
     HIDDEN = 11
     CLAIM = 12
     TAKE = 13
+    ALLOCATE = 14
+    DROPPED = 15
     DONE = 64
     OPENED = 65
     OBJECT = 66
@@ -52,6 +56,9 @@ class Op(enum.IntEnum):
     HIDE = 70
     FAILED = 71
     CLAIMED = 72
+    ALLOCATED = 73
+    ARENA = 74
+    DROP = 75
 
 
 class ObjectType(enum.IntEnum):
@@ -75,6 +82,10 @@ class ObjectInfo(NamedTuple):
     leases: int
     age_ms: int
     ttl_ms: int
+    device: Optional[str] = None
+    """UUID of the GPU in whose memory it lies, if it does."""
+    device_bytes: int = 0
+    """Of all bytes, those that lie there."""
 
 
 class StoreMessage(NamedTuple):
@@ -90,18 +101,23 @@ class StoreMessage(NamedTuple):
     payload: bytes
 
     def buffers(self) -> list[tuple[int, int, int]]:
-        """Segment, offset and length of each buffer of an OBJECT."""
+        """Segment, offset and length of each buffer of an OBJECT; minus the arena of one that lies
+        in a device's memory.
+        """
         if len(self.payload) != self.b * _BUFFER.size or self.b > MAX_BUFFERS:
             raise violation(f"object refused: count of buffers, count={self.b}")
         found = []
         for kind, reserved, address, length in _BUFFER.iter_unpack(self.payload):
-            if kind != SHARED:
+            if kind not in (SHARED, DEVICE):
                 raise DissociatedError(
                     Code.UNSUPPORTED, f"buffer refused: memory of a kind not known, kind={kind}"
                 )
             if reserved or length >= 1 << OFFSET_BITS:
                 raise violation(f"buffer refused: length={length}")
-            found.append((address >> OFFSET_BITS, address & (1 << OFFSET_BITS) - 1, length))
+            number = address >> OFFSET_BITS
+            if kind == DEVICE:
+                number = -require_arena(number)
+            found.append((number, address & (1 << OFFSET_BITS) - 1, length))
         return found
 
     def rows(self) -> list[ObjectInfo]:
@@ -117,14 +133,20 @@ class StoreMessage(NamedTuple):
             if len(name) != length:
                 raise violation("rows refused: a name is cut")
             pinned, spilled = bool(marks & _PINNED), bool(marks & _SPILLED)
+            on_device: tuple = ()
+            if marks & _ON_DEVICE:
+                at, on_device = parse_row(self.payload, at)
             rows.append(
-                ObjectInfo(name.decode(), ObjectType(kind), pinned, spilled, user, *counts)
+                ObjectInfo(
+                    name.decode(), ObjectType(kind), pinned, spilled, user, *counts, *on_device
+                )
             )
         return rows
 
     def usage(self) -> dict[str, object]:
         """The numbers of USED."""
-        if len(self.payload) != _USAGE.size + self.b * _CLIENT.size:
+        devices = _USAGE.size + self.b * _CLIENT.size
+        if len(self.payload) < devices:
             raise violation("usage refused: its length")
         names = (
             "limit reserved used pooled going objects bytes leases leased_bytes evicted "
@@ -133,8 +155,10 @@ class StoreMessage(NamedTuple):
         usage: dict[str, object] = dict(zip(names.split(), _USAGE.unpack_from(self.payload)))
         fields = "client user process leases leased_bytes put_bytes spilled_bytes".split()
         usage["clients"] = [
-            dict(zip(fields, row)) for row in _CLIENT.iter_unpack(self.payload[_USAGE.size :])
+            dict(zip(fields, row))
+            for row in _CLIENT.iter_unpack(self.payload[_USAGE.size : devices])
         ]
+        usage["devices"] = parse_devices(self.payload[devices:])
         return usage
 
     def failure(self) -> DissociatedError:
@@ -186,6 +210,8 @@ def parse_store_message(data: bytes) -> StoreMessage:
     name = data[_HEADER.size : _HEADER.size + length]
     if len(name) != length or op not in Op.__members__.values() or op < Op.DONE:
         raise violation(f"store message refused: op={op} name length={length}")
+    if op in (Op.ARENA, Op.DROP) and (request or length):
+        raise violation(f"store message refused: nobody asked for it, op={op} request={request}")
     return StoreMessage(
         Op(op), kind, flags, name.decode(), request, a, b, data[_HEADER.size + length :]
     )

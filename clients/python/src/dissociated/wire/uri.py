@@ -93,7 +93,11 @@ class DissociatedUri:
     @property
     def remote_handle(self) -> Optional[bytes]:
         """What is needed to reach the server's memory."""
-        value = self.parameters.get("remote_handle")
+        return self.binary("remote_handle")
+
+    def binary(self, name: str) -> Optional[bytes]:
+        """A parameter whose value is base64."""
+        value = self.parameters.get(name)
         if value is None:
             return None
         standard = value.replace("-", "+").replace("_", "/")
@@ -102,7 +106,7 @@ class DissociatedUri:
         try:
             return base64.b64decode(standard, validate=True)
         except (binascii.Error, ValueError) as e:
-            raise _invalid(str(self), f"remote_handle is not base64: {e}") from e
+            raise _invalid(str(self), f"{name} is not base64: {e}") from e
 
     def _unsigned(self, name: str) -> Optional[int]:
         value = self.parameters.get(name)
