@@ -18,9 +18,7 @@ class Lease:
 
     __slots__ = ("__weakref__", "_channel", "_number", "_segments", "kind", "numbers", "places")
 
-    def __init__(
-        self, channel: StoreChannel, number: int, kind: int, numbers: list[int]
-    ) -> None:
+    def __init__(self, channel: StoreChannel, number: int, kind: int, numbers: list[int]) -> None:
         """
         :param kind: what the daemon says that the object's type is
         :param numbers: the segment of each buffer that has bytes

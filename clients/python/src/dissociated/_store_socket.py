@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Optional
 
 from ._segments import SegmentTable, close_all
+from ._spin import Spin
 from .errors import Code, DissociatedError, violation
 from .wire.frame import (
     FRAME_HEADER,
@@ -33,6 +34,10 @@ _CAPACITY = 64 << 10
 _ANCILLARY = socket.CMSG_SPACE(2 * array.array("i").itemsize)
 _TIMEOUT = struct.pack("@ll", 0, int(SLICE * 1e6))  # struct timeval
 _TAGGED = int(Kind.TAGGED)
+# Numbers: those of the module socket are enumerated, and slow to combine.
+_FLAGS = int(socket.MSG_CMSG_CLOEXEC)
+_AT_ONCE = _FLAGS | int(socket.MSG_DONTWAIT)
+_CUT = int(socket.MSG_CTRUNC)
 
 
 def _refuse(message: StoreMessage) -> None:
@@ -53,6 +58,7 @@ class StoreSocket:
         self._descriptors: list[int] = []
         self._memory = bytearray(_CAPACITY)
         self._into = [memoryview(self._memory)]
+        self._spin = Spin()
         self._end = 0  # of what has come and not been handled
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -94,9 +100,7 @@ class StoreSocket:
             raise self._gone(e.strerror) from e
 
     def _gone(self, why: object) -> DissociatedError:
-        return DissociatedError(
-            Code.UNAVAILABLE, f"the store is gone: {why}, socket={self.path}"
-        )
+        return DissociatedError(Code.UNAVAILABLE, f"the store is gone: {why}, socket={self.path}")
 
     # ---- receiving
 
@@ -115,22 +119,21 @@ class StoreSocket:
         return received > 0
 
     def _read(self, seconds: float) -> int:
-        flags = socket.MSG_CMSG_CLOEXEC
         if self._end:
             self._into = [memoryview(self._memory)[self._end :]]
         try:
-            if seconds < SLICE:
-                flags |= socket.MSG_DONTWAIT
-                if seconds > 0 and not self._poller.poll(int(seconds * 1000)):
-                    return 0
-            received, ancillary, found, _ = self._socket.recvmsg_into(
-                self._into, _ANCILLARY, flags
-            )
+            if seconds >= SLICE:
+                flags = _AT_ONCE if self._spin.until(self._poller.poll) else _FLAGS
+            elif seconds <= 0 or self._poller.poll(int(seconds * 1000)):
+                flags = _AT_ONCE
+            else:
+                return 0
+            received, ancillary, found, _ = self._socket.recvmsg_into(self._into, _ANCILLARY, flags)
         except BlockingIOError:
             return 0
         except (OSError, ValueError) as e:
             raise self._gone(e) from e
-        if ancillary or found & socket.MSG_CTRUNC:
+        if ancillary or found & _CUT:
             self._keep_descriptors(ancillary, found)
         if not received:
             raise self._gone("it has closed")
@@ -142,7 +145,7 @@ class StoreSocket:
                 received = array.array("i")
                 received.frombytes(content[: len(content) - len(content) % received.itemsize])
                 self._descriptors.extend(received)
-        if found & socket.MSG_CTRUNC or len(self._descriptors) > 1:
+        if found & _CUT or len(self._descriptors) > 1:
             self._drop_descriptors()
             raise violation("frame refused: more descriptors than segments")
 

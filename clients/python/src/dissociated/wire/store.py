@@ -127,9 +127,7 @@ class StoreMessage(NamedTuple):
             if len(name) != length:
                 raise violation("rows refused: a name is cut")
             pinned, spilled = bool(marks & _PINNED), bool(marks & _SPILLED)
-            rows.append(
-                ObjectInfo(name.decode(), ObjectType(kind), pinned, spilled, user, *counts)
-            )
+            rows.append(ObjectInfo(name.decode(), ObjectType(kind), pinned, spilled, user, *counts))
         return rows
 
     def usage(self) -> dict[str, object]:
@@ -196,9 +194,7 @@ def store_frame(
     """A message in its frame."""
     length = len(name)
     whole = _HEADER.size + length + len(payload)
-    header = _FRAMED.pack(
-        whole, STORE_TAG, _TAGGED, op, kind, flags, length, request, a, b
-    )
+    header = _FRAMED.pack(whole, STORE_TAG, _TAGGED, op, kind, flags, length, request, a, b)
     return header + name + payload
 
 

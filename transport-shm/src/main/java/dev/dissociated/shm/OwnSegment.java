@@ -21,12 +21,14 @@ public final class OwnSegment implements AutoCloseable {
 
   private static final int FIRST_SEALS =
       Linux.F_SEAL_SHRINK | Linux.F_SEAL_GROW | Linux.F_SEAL_FUTURE_WRITE;
+  private static final long STEP = 64L << 20;
   private static final int LAST_SEALS = Linux.F_SEAL_WRITE | Linux.F_SEAL_SEAL;
 
   private final long capacity;
   private int descriptor;
   private long address;
   private long committed;
+  private boolean smallPages;
   private State state = State.WRITABLE;
 
   private OwnSegment(int descriptor, long capacity) {
@@ -101,8 +103,26 @@ public final class OwnSegment implements AutoCloseable {
           "segment is full, needs=" + end + " capacity=" + capacity + " has=" + committed);
     }
     if (end > committed) {
-      Linux.populate(address + committed, end - committed);
+      takePages(end);
       committed = end;
+    }
+  }
+
+  /**
+   * Gives it pages, huge ones where they can be had at once: they take a tenth of the time to make,
+   * and to seal, for which the kernel takes the writable mapping away page by page.
+   */
+  private void takePages(long end) {
+    long border = (committed + HugePaging.SIZE - 1) / HugePaging.SIZE * HugePaging.SIZE;
+    long at = Math.min(end, border);
+    Linux.populate(address + committed, at - committed);
+    while (at < end) {
+      long to = Math.min(end, at + STEP);
+      Linux.requireLeft(to - at);
+      long made = smallPages ? at : HugePaging.make(descriptor, address, at, to);
+      smallPages = made < to;
+      Linux.populate(address + made, to - made);
+      at = to;
     }
   }
 

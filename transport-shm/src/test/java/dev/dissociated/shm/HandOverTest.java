@@ -264,4 +264,50 @@ class HandOverTest {
       }
     }
   }
+
+  /** Whether its pages are huge is the kernel's matter; that there are as many as needed is not. */
+  @Test
+  void shouldHaveAllPagesOfAnySizeAndNoMoreOnceFrozen() {
+    long huge = HugePaging.SIZE;
+    for (long size : new long[] {PAGE, huge - PAGE, huge, huge + PAGE, 4 * huge - PAGE}) {
+      try (OwnSegment segment = OwnSegment.mapped(4 * huge)) {
+        for (long step = 16 * PAGE; step < size; step *= 3) {
+          segment.commit(step);
+        }
+        segment.commit(Math.min(4 * huge, (size + huge - 1) / huge * huge));
+        for (long at = 0; at < size; at += PAGE) {
+          MemoryUtil.putLong(segment.address() + at, at);
+        }
+        segment.freeze(size);
+        try (HandedSegment handed = segment.duplicate()) {
+          assertEquals(size, handed.charge(), "size=" + size);
+        }
+        for (long at = 0; at < size; at += PAGE) {
+          assertEquals(at, MemoryUtil.getLong(segment.address() + at));
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldLeaveToSmallPagesWhatHugeOnesDoNotFit() {
+    long huge = HugePaging.SIZE;
+    int file = Linux.createMemoryFile("test");
+    try {
+      Linux.truncate(file, 2 * huge);
+      long address = HugePaging.map(file, 2 * huge, Linux.PROT_READ | Linux.PROT_WRITE);
+      try {
+        assertEquals(PAGE, HugePaging.make(file, address, PAGE, 2 * huge), "not aligned");
+        assertEquals(0, HugePaging.make(file, address, 0, huge - PAGE), "too short");
+        int readOnly = Linux.reopen(file, Linux.O_RDONLY);
+        assertEquals(0, HugePaging.make(readOnly, address, 0, 2 * huge), "no memory to be had");
+        Linux.close(readOnly);
+        assertEquals(0, Linux.status(file).blocks());
+      } finally {
+        Linux.unmap(address, 2 * huge);
+      }
+    } finally {
+      Linux.close(file);
+    }
+  }
 }
