@@ -12,6 +12,10 @@ TABLES = (
     "Throughput: one int64 column, first column summed",
     "Hand-over of batches of 5 columns x 10,000 rows",
     "One row in an open stream, request and answer",
+    "UCX over tcp: one int64 column, not looked at",
+    "UCX over sm: one int64 column, not looked at",
+    "UCX over tcp: one row in an open stream, request and answer",
+    "UCX over sm: one row in an open stream, request and answer",
 )
 
 

@@ -17,7 +17,7 @@ FOLDER = Path(
 )
 # Frames that nobody sends who was not asked for them, messages of a transport that is not here, and
 # those of the store, which test_store_messages reads.
-OPTIONAL = {"cuda-location", "shm-ring", "store", "ucx-control", "ucx-error"}
+OPTIONAL = {"cuda-location", "shm-ring", "store", "store-device", "ucx-control", "ucx-error"}
 MODES = {wire.FLIGHT: "flight", wire.INLINE: "inline"}
 
 

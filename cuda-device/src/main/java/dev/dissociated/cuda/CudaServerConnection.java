@@ -1,16 +1,14 @@
 package dev.dissociated.cuda;
 
 import dev.dissociated.protocol.DissociatedException;
-import dev.dissociated.protocol.StreamSummary;
 import dev.dissociated.protocol.transport.Connection;
+import dev.dissociated.protocol.transport.ForwardingHandler;
 import dev.dissociated.protocol.transport.MemorySlices;
 import dev.dissociated.protocol.transport.MessageHandler;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicLong;
-import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.util.MemoryUtil;
 
 /**
@@ -70,14 +68,35 @@ final class CudaServerConnection extends CarriedConnection {
   /** A body that cannot be lent is copied to the host first: the carrier reads host memory only. */
   @Override
   public void sendTagged(long tag, MemorySlices payload) {
+    if (isOnDevice(payload)) {
+      sendCopy(tag, payload);
+    } else {
+      carrier.sendTagged(tag, payload);
+    }
+  }
+
+  @Override
+  public void sendTagged(long tag, MemorySlices payload, Runnable sent) {
+    if (!isOnDevice(payload)) {
+      carrier.sendTagged(tag, payload, sent);
+      return;
+    }
+    try {
+      sendCopy(tag, payload);
+    } finally {
+      sent.run();
+    }
+  }
+
+  private boolean isOnDevice(MemorySlices payload) {
     boolean onDevice = false;
     for (int i = 0; i < payload.addresses().length; i++) {
       onDevice |= arenaOf(payload.addresses()[i], payload.lengths()[i]).isPresent();
     }
-    if (!onDevice) {
-      carrier.sendTagged(tag, payload);
-      return;
-    }
+    return onDevice;
+  }
+
+  private void sendCopy(long tag, MemorySlices payload) {
     long copy = MemoryUtil.allocateMemory(Math.max(1, payload.total()));
     try {
       long at = copy;
@@ -117,37 +136,12 @@ final class CudaServerConnection extends CarriedConnection {
 
   /** {@code handler}, and the end of what is shown with the end of the connection. */
   MessageHandler watching(MessageHandler handler) {
-    return new MessageHandler() {
-      @Override
-      public void message(ByteBuffer message) {
-        handler.message(message);
-      }
-
-      @Override
-      public ArrowBuf allocate(long tag, long length) {
-        return handler.allocate(tag, length);
-      }
-
-      @Override
-      public void tagged(long tag, ByteBuffer payload) {
-        handler.tagged(tag, payload);
-      }
-
-      @Override
-      public void tagged(long tag, ArrowBuf payload) {
-        handler.tagged(tag, payload);
-      }
-
-      @Override
-      public void summary(StreamSummary summary) {
-        handler.summary(summary);
-      }
-
+    return new ForwardingHandler(handler) {
       @Override
       public void closed(DissociatedException cause) {
         // Before the leases end: those that are left tell how the client went.
         left();
-        handler.closed(cause);
+        super.closed(cause);
       }
     };
   }

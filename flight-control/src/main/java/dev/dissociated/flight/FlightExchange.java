@@ -59,6 +59,15 @@ final class FlightExchange implements MetadataSource, Heartbeats.Beating {
     return ExchangeOffer.parse(bytes);
   }
 
+  /** Why the call has failed; null while it has not. For whoever is not in {@link #await}. */
+  DissociatedException failure() {
+    // No schema ever comes, so a root that is there is one that has failed.
+    if (closed || !stream.hasRoot()) {
+      return null;
+    }
+    return cancelled != null ? cancelled : status();
+  }
+
   /** Tells {@code handler} when the call fails while nobody is in {@link #await}. */
   void onFailure(Consumer<DissociatedException> handler) {
     onFailure = handler;
@@ -123,11 +132,11 @@ final class FlightExchange implements MetadataSource, Heartbeats.Beating {
                   + TimeUnit.NANOSECONDS.toSeconds(patience)
                   + " s"));
     }
-    // No schema ever comes, so a root that is there is one that has failed.
     Consumer<DissociatedException> handler = onFailure;
-    if (handler != null && !closed && stream.hasRoot()) {
+    DissociatedException failure = handler == null ? null : failure();
+    if (failure != null) {
       onFailure = null;
-      handler.accept(cancelled != null ? cancelled : status());
+      handler.accept(failure);
     }
   }
 

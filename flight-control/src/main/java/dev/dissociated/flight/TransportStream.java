@@ -34,7 +34,7 @@ final class TransportStream implements EndpointStream {
     this.exchange = exchange;
     this.scheme = scheme;
     this.mode = mode;
-    exchange.ifPresent(call -> call.onFailure(reader::cancel));
+    exchange.ifPresent(call -> reader.failsWith(call::failure));
   }
 
   @Override

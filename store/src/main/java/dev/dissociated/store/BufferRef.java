@@ -15,19 +15,21 @@ import java.nio.ByteBuffer;
  * </pre>
  *
  * @param address inline: offset in the inline bytes; shared: segment id and offset; copied: offset
- *     of the list of pieces in the inline bytes
+ *     of the list of pieces in the inline bytes; device: arena id and offset
  */
 record BufferRef(Kind kind, long address, long length) {
   static final int LENGTH = 24;
   private static final int OFFSET_BITS = 40;
-  private static final long MOST_BYTES = 1L << OFFSET_BITS;
+  static final long MOST_BYTES = 1L << OFFSET_BITS;
 
-  /** Where a buffer can lie. From 3 on, the numbers are kept for memory of devices. */
+  /** Where a buffer can lie. */
   enum Kind {
     INLINE,
     SHARED,
     /** In pieces in the client's own memory, from where the daemon copies it. */
-    COPIED
+    COPIED,
+    /** In memory of a device. */
+    DEVICE
   }
 
   static BufferRef inline(long offset, long length) {
@@ -39,17 +41,36 @@ record BufferRef(Kind kind, long address, long length) {
     return new BufferRef(Kind.SHARED, (long) segment << OFFSET_BITS | offset, length);
   }
 
+  /** A buffer in an arena. */
+  static BufferRef onDevice(int arena, long offset, long length) {
+    return new BufferRef(Kind.DEVICE, (long) arena << OFFSET_BITS | offset, length);
+  }
+
   /** A buffer in pieces, listed at an offset of the inline bytes. */
   static BufferRef copied(long listOffset, long length) {
     return new BufferRef(Kind.COPIED, listOffset, length);
+  }
+
+  /** Whether it has bytes, and they lie in memory of that kind. */
+  boolean liesIn(Kind other) {
+    return kind == other && length > 0;
+  }
+
+  /** Whether its address is an offset in a segment or in an arena. */
+  boolean isPlaced() {
+    return kind == Kind.SHARED || kind == Kind.DEVICE;
   }
 
   int segment() {
     return (int) (address >>> OFFSET_BITS);
   }
 
+  int arena() {
+    return (int) (address >>> OFFSET_BITS);
+  }
+
   long offset() {
-    return kind != Kind.SHARED ? address : address & MOST_BYTES - 1;
+    return isPlaced() ? address & MOST_BYTES - 1 : address;
   }
 
   void write(ByteBuffer out) {

@@ -9,6 +9,8 @@ package dev.dissociated.store;
  * @param leases how many are held on it
  * @param ageMillis since it was put
  * @param ttlMillis how much longer it lives; 0 when it was given no time
+ * @param device the UUID of the device that buffers of it lie on; empty when all lie in host memory
+ * @param deviceBytes of the buffers there
  */
 public record ObjectInfo(
     String name,
@@ -19,4 +21,22 @@ public record ObjectInfo(
     long bytes,
     long leases,
     long ageMillis,
-    long ttlMillis) {}
+    long ttlMillis,
+    String device,
+    long deviceBytes) {
+  /** An older daemon says nothing of devices. */
+  public ObjectInfo {
+    device = device == null ? "" : device;
+  }
+
+  /** Whether buffers of it lie on a device. */
+  public boolean isOnDevice() {
+    return !device.isEmpty();
+  }
+
+  /** What is told to those who know of no devices. */
+  ObjectInfo withoutDevice() {
+    return new ObjectInfo(
+        name, type, pinned, spilled, user, bytes, leases, ageMillis, ttlMillis, "", 0);
+  }
+}

@@ -18,6 +18,8 @@ enum Op {
   HIDDEN(11, Shape.UNASKED, 0, true, false),
   CLAIM(12, Shape.PLAIN, 0, true, true),
   TAKE(13, Shape.PLAIN, 0, true, true),
+  ALLOCATE(14, Shape.PLAIN, 0, true, false),
+  DROPPED(15, Shape.UNASKED, 0, true, false),
   DONE(64, Shape.PLAIN, 0, false, false),
   OPENED(65, Shape.PLAIN, 0, true, true),
   OBJECT(66, Shape.TYPED_PLAIN, 0, true, true),
@@ -26,7 +28,10 @@ enum Op {
   USED(69, Shape.PLAIN, 0, false, true),
   HIDE(70, Shape.UNASKED, 0, true, false),
   FAILED(71, Shape.PLAIN, 0, true, false),
-  CLAIMED(72, Shape.PLAIN, 0, true, true);
+  CLAIMED(72, Shape.PLAIN, 0, true, true),
+  ALLOCATED(73, Shape.PLAIN, 0, true, true),
+  ARENA(74, Shape.UNASKED, 0, true, false),
+  DROP(75, Shape.UNASKED, 0, true, false);
 
   /** The bits of the field flags. */
   static final class Flags {

@@ -144,7 +144,7 @@ final class Session implements GuestHandler {
     switch (message.op()) {
       case OPEN -> {
         opened = true;
-        say(StoreMessage.plain(Op.OPENED, request, StoreMessage.VERSION, number));
+        say(StoreMessage.plain(Op.OPENED, request, message.a(), number));
       }
       case PUT -> store.put(this, request, draft(message));
       case GET -> get(message);
@@ -152,7 +152,7 @@ final class Session implements GuestHandler {
       case LIST -> list(message);
       case STAT -> {
         ObjectInfo row = store.catalogue().require(message.name()).info(System.nanoTime());
-        say(StoreMessage.rows(request, false, List.of(row)));
+        say(ReportMessage.rows(request, false, List.of(row)));
       }
       case DELETE -> {
         store.requireWritable();
@@ -172,11 +172,13 @@ final class Session implements GuestHandler {
         subscriptions.put(request, message.name());
         say(done(request));
       }
-      case USAGE -> say(StoreMessage.used(request, store.usageLocked()));
+      case USAGE -> say(ReportMessage.used(request, store.usageLocked()));
       case HIDDEN -> hidden(message.a());
       case CLAIM -> claim(message);
       case TAKE -> store.claims().take(new Claims.Token(message.a(), message.b()), this, request);
-      case DONE, OPENED, OBJECT, ROWS, EVENT, USED, HIDE, FAILED, CLAIMED ->
+      case ALLOCATE, DROPPED ->
+          throw new DissociatedException(Code.UNSUPPORTED, "device memory not allocated: soon");
+      case DONE, OPENED, OBJECT, ROWS, EVENT, USED, HIDE, FAILED, CLAIMED, ALLOCATED, ARENA, DROP ->
           throw DissociatedException.violation(
               "store message refused: not a client's to send, op=" + message.op());
     }
@@ -241,7 +243,7 @@ final class Session implements GuestHandler {
     int most = (int) Math.max(1, Math.min(message.a() < 0 ? MOST_ROWS : message.a(), MOST_ROWS));
     List<ObjectInfo> rows = store.catalogue().list(message.name(), message.prefix(), most + 1);
     boolean more = rows.size() > most;
-    say(StoreMessage.rows(message.request(), more, more ? rows.subList(0, most) : rows));
+    say(ReportMessage.rows(message.request(), more, more ? rows.subList(0, most) : rows));
   }
 
   private void hidden(long segment) {

@@ -327,7 +327,8 @@ public final class Store implements AutoCloseable {
         spill == null ? 0 : spill.objects(),
         spill == null ? 0 : spill.bytes(),
         displacement.leaving(),
-        sessions.stream().map(Session::usage).toList());
+        sessions.stream().map(Session::usage).toList(),
+        List.of());
   }
 
   private long holders() {

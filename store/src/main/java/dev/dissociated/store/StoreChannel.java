@@ -400,7 +400,7 @@ final class StoreChannel {
       switch (message.op()) {
         case HIDE -> hide(message.a());
         case EVENT -> listenerOf(message.request()).accept(message);
-        case OBJECT, DONE, OPENED, ROWS, USED, FAILED -> answer(message);
+        case OBJECT, DONE, OPENED, ROWS, USED, FAILED, CLAIMED -> answer(message);
         default ->
             throw DissociatedException.violation(
                 "store message refused: not a store's to send, op=" + message.op());

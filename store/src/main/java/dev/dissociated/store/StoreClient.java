@@ -230,18 +230,43 @@ public final class StoreClient implements ObjectStore {
    */
   public StoreObject get(String name, Duration wait) {
     long millis = wait.isZero() ? 0 : Math.max(1, wait.toMillis());
-    StoreMessage answer =
-        channel.call(StoreMessage.named(Op.GET, StoreName.check(name), 0, millis));
+    return leased(name, channel.call(StoreMessage.named(Op.GET, StoreName.check(name), 0, millis)));
+  }
+
+  /**
+   * The object that a reference stands for, on lease; to be closed. Its {@link StoreObject#name} is
+   * empty.
+   *
+   * @throws DissociatedException NOT_FOUND when the reference has been taken before, its time is
+   *     over, or the client that made it has gone
+   */
+  public StoreObject take(StoreReference reference) {
+    return leased(
+        "", channel.call(StoreMessage.plain(Op.TAKE, 0, reference.high(), reference.low())));
+  }
+
+  private StoreObject leased(String name, StoreMessage answer) {
     require(answer, Op.OBJECT);
     List<BufferRef> refs = answer.buffers();
     Runnable end = () -> channel.release(answer.a(), refs);
     try {
       return new StoreObject(
-          name, answer.type(), StoreObject.places(channel, refs), allocator, end);
+          name,
+          answer.type(),
+          StoreObject.places(channel, refs),
+          allocator,
+          millis -> claim(answer.a(), millis),
+          end);
     } catch (RuntimeException e) {
       end.run();
       throw e;
     }
+  }
+
+  private StoreReference claim(long lease, long millis) {
+    StoreMessage claimed = channel.call(StoreMessage.plain(Op.CLAIM, 0, lease, millis));
+    require(claimed, Op.CLAIMED);
+    return new StoreReference(claimed.a(), claimed.b());
   }
 
   /** Whether an object has that name. */

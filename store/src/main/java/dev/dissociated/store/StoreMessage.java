@@ -36,7 +36,12 @@ record StoreMessage(
   /** The tag of the frames that carry such messages. */
   static final long TAG = 3L << 32;
 
-  static final int VERSION = 1;
+  /** The first version. */
+  static final int PLAIN_VERSION = 1;
+
+  /** The version that knows memory of devices: the newest one. */
+  static final int VERSION = 2;
+
   static final int HEADER_LENGTH = 32;
   static final int MOST_BUFFERS = 16_384;
 
@@ -45,11 +50,6 @@ record StoreMessage(
 
   static final int MOST_TEXT = 16 << 10;
   private static final int REQUEST_OFFSET = 8;
-  private static final int ROW_LENGTH = 40;
-  private static final int PINNED = 1;
-  private static final int SPILLED = 2;
-  private static final int USAGE_LENGTH = 104;
-  private static final int CLIENT_LENGTH = 48;
   private static final ByteBuffer NOTHING = ByteBuffer.allocate(0);
 
   // ---- making
@@ -100,39 +100,6 @@ record StoreMessage(
     return new StoreMessage(Op.EVENT, type, gone ? Op.Flags.GONE : 0, name, request, 0, 0, NOTHING);
   }
 
-  static StoreMessage rows(long request, boolean more, List<ObjectInfo> rows) {
-    List<byte[]> names = rows.stream().map(row -> StoreName.encode(row.name())).toList();
-    int length = names.stream().mapToInt(name -> ROW_LENGTH + name.length).sum();
-    ByteBuffer payload = allocate(length);
-    for (int i = 0; i < rows.size(); i++) {
-      ObjectInfo row = rows.get(i);
-      int marks = (row.pinned() ? PINNED : 0) | (row.spilled() ? SPILLED : 0);
-      payload.put((byte) row.type().number).put((byte) marks);
-      payload.putShort((short) names.get(i).length).putInt(row.user());
-      payload.putLong(row.bytes()).putLong(row.leases());
-      payload.putLong(row.ageMillis()).putLong(row.ttlMillis()).put(names.get(i));
-    }
-    return new StoreMessage(
-        Op.ROWS, null, 0, "", request, more ? 1 : 0, rows.size(), payload.flip());
-  }
-
-  static StoreMessage used(long request, StoreUsage usage) {
-    ByteBuffer payload = allocate(USAGE_LENGTH + usage.clients().size() * CLIENT_LENGTH);
-    payload.putLong(usage.limit()).putLong(usage.reserved()).putLong(usage.used());
-    payload.putLong(usage.pooled()).putLong(usage.going());
-    payload.putLong(usage.objects()).putLong(usage.bytes());
-    payload.putLong(usage.leases()).putLong(usage.leasedBytes()).putLong(usage.evicted());
-    payload.putLong(usage.spilledObjects()).putLong(usage.spilledBytes());
-    payload.putLong(usage.leavingBytes());
-    for (StoreUsage.Client client : usage.clients()) {
-      payload.putLong(client.number()).putInt(client.user()).putInt(client.process());
-      payload.putLong(client.leases()).putLong(client.bytes());
-      payload.putLong(client.putBytes()).putLong(client.spilledBytes());
-    }
-    return new StoreMessage(
-        Op.USED, null, 0, "", request, 0, usage.clients().size(), payload.flip());
-  }
-
   StoreMessage withRequest(long number) {
     return new StoreMessage(op, type, flags, name, number, a, b, payload);
   }
@@ -145,7 +112,7 @@ record StoreMessage(
     return out.put(nameBytes).put(payload.duplicate()).flip();
   }
 
-  private static ByteBuffer allocate(int length) {
+  static ByteBuffer allocate(int length) {
     return ByteBuffer.allocate(length).order(ByteOrder.LITTLE_ENDIAN);
   }
 
@@ -205,11 +172,11 @@ record StoreMessage(
     return message;
   }
 
-  private static ByteBuffer view(ByteBuffer bytes) {
+  static ByteBuffer view(ByteBuffer bytes) {
     return bytes.duplicate().order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  private static DissociatedException violation(String why) {
+  static DissociatedException violation(String why) {
     return DissociatedException.violation("store message refused: " + why);
   }
 
@@ -217,9 +184,10 @@ record StoreMessage(
     switch (op) {
       case OPEN, OPENED -> {
         requirePayload(0);
-        if (a != VERSION) {
+        if (a < PLAIN_VERSION || a > VERSION) {
           throw new DissociatedException(
-              Code.UNSUPPORTED, "store not opened: version not known, version=" + a);
+              Code.UNSUPPORTED,
+              "store not opened: version not known, version=" + Long.toUnsignedString(a));
         }
       }
       case OBJECT -> buffers();
@@ -235,11 +203,12 @@ record StoreMessage(
       case ROWS -> rows();
       case USED -> usage();
       case FAILED -> text();
+      case ALLOCATE, ALLOCATED, ARENA, DROP, DROPPED -> ArenaMessage.check(this);
       default -> requirePayload(0);
     }
   }
 
-  private void requirePayload(long length) {
+  void requirePayload(long length) {
     if (payload.remaining() != length) {
       throw violation(
           "payload of another length, op="
@@ -251,7 +220,7 @@ record StoreMessage(
     }
   }
 
-  private int count(int most) {
+  int count(int most) {
     if (b < 0 || b > most) {
       throw violation("count out of range, op=" + op + " count=" + Long.toUnsignedString(b));
     }
@@ -274,7 +243,7 @@ record StoreMessage(
     for (int i = 0; i < count; i++) {
       BufferRef ref = BufferRef.read(in);
       long inside = ref.kind() == BufferRef.Kind.INLINE ? ref.length() : 0;
-      if (ref.kind() != BufferRef.Kind.SHARED
+      if (!ref.isPlaced()
           && (op == Op.OBJECT || ref.address() < 0 || ref.address() > inlineLength - inside)) {
         throw violation("inline buffer out of range, buffer=" + i + " length=" + ref.length());
       }
@@ -305,74 +274,12 @@ record StoreMessage(
 
   /** The rows of ROWS. */
   List<ObjectInfo> rows() {
-    int count = count(payload.remaining() / ROW_LENGTH);
-    ByteBuffer in = view(payload);
-    List<ObjectInfo> rows = new ArrayList<>(count);
-    for (int i = 0; i < count; i++) {
-      if (in.remaining() < ROW_LENGTH) {
-        throw violation("row is cut, row=" + i);
-      }
-      int rowType = Byte.toUnsignedInt(in.get());
-      int marks = in.get();
-      int length = Short.toUnsignedInt(in.getShort());
-      int user = in.getInt();
-      long[] counts = {in.getLong(), in.getLong(), in.getLong(), in.getLong()};
-      if (length > in.remaining()) {
-        throw violation("name of a row is cut, row=" + i);
-      }
-      String rowName = StoreName.decode(in.slice(in.position(), length));
-      in.position(in.position() + length);
-      rows.add(
-          new ObjectInfo(
-              rowName,
-              ObjectType.of(rowType),
-              (marks & PINNED) != 0,
-              (marks & SPILLED) != 0,
-              user,
-              counts[0],
-              counts[1],
-              counts[2],
-              counts[3]));
-    }
-    if (in.hasRemaining() || a != 0 && a != 1) {
-      throw violation("bytes behind the last row, or a mark that is not 0 or 1");
-    }
-    return rows;
+    return ReportMessage.readRows(this);
   }
 
   /** The numbers of USED. */
   StoreUsage usage() {
-    int count = count(payload.remaining() / CLIENT_LENGTH);
-    requirePayload(USAGE_LENGTH + (long) count * CLIENT_LENGTH);
-    ByteBuffer in = view(payload).position(USAGE_LENGTH);
-    List<StoreUsage.Client> clients = new ArrayList<>(count);
-    for (int i = 0; i < count; i++) {
-      clients.add(
-          new StoreUsage.Client(
-              in.getLong(),
-              in.getInt(),
-              in.getInt(),
-              in.getLong(),
-              in.getLong(),
-              in.getLong(),
-              in.getLong()));
-    }
-    ByteBuffer numbers = view(payload);
-    return new StoreUsage(
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        numbers.getLong(),
-        clients);
+    return ReportMessage.readUsage(this);
   }
 
   /** Why a request FAILED. */

@@ -4,8 +4,10 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.stream.BorrowedMemory;
 import dev.dissociated.protocol.stream.BorrowedStream;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.LongFunction;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.ipc.ArrowReader;
@@ -16,14 +18,18 @@ import org.apache.arrow.vector.ipc.ArrowReader;
  * so that nothing in use can be unmapped. Thread-safe.
  */
 public final class StoreObject implements AutoCloseable {
+  private static final Duration LONGEST_CLAIM = Duration.ofDays(365);
+
   private final String name;
   private final ObjectType type;
   private final List<BorrowedStream.Body> parts;
   private final BufferAllocator allocator;
+  private final LongFunction<StoreReference> claimer;
   private final BorrowedMemory memory;
   private boolean closed;
 
   /**
+   * @param claimer claims the lease for so many milliseconds
    * @param onEnd ends the lease
    */
   StoreObject(
@@ -31,15 +37,17 @@ public final class StoreObject implements AutoCloseable {
       ObjectType type,
       List<BorrowedStream.Body> parts,
       BufferAllocator allocator,
+      LongFunction<StoreReference> claimer,
       Runnable onEnd) {
     this.name = name;
     this.type = type;
     this.parts = List.copyOf(parts);
     this.allocator = allocator;
+    this.claimer = claimer;
     this.memory = new BorrowedMemory(allocator, bytes(), onEnd);
   }
 
-  /** The name that it was got by. */
+  /** The name that it was got by; empty for one that was taken by reference. */
   public String name() {
     return name;
   }
@@ -108,6 +116,27 @@ public final class StoreObject implements AutoCloseable {
   public Tensor tensor() {
     require(type == ObjectType.TENSOR);
     return TensorFormat.read(stream(), allocator);
+  }
+
+  /**
+   * A reference by which another client of the same store has this object, once, without needing
+   * its name. It holds the object by itself, also when this is closed or the name is deleted. It
+   * ends when it is taken, when its time is over, and with the connection of the client that this
+   * was got from: that is, once that client is closed and its last lease has ended.
+   *
+   * @param patience how long it can be taken; a year at most
+   * @throws DissociatedException INVALID_ARGUMENT when this is closed, RESOURCE_EXHAUSTED when the
+   *     daemon has too many references
+   */
+  public StoreReference claim(Duration patience) {
+    boolean endless = patience.compareTo(LONGEST_CLAIM) > 0;
+    long millis = Math.max(1, (endless ? LONGEST_CLAIM : patience).toMillis());
+    hold();
+    try {
+      return claimer.apply(millis);
+    } finally {
+      memory.release();
+    }
   }
 
   private void require(boolean possible) {

@@ -19,6 +19,7 @@ import java.util.List;
  * @param spilledObjects that are on the disk and not in memory
  * @param spilledBytes of their buffers
  * @param leavingBytes in memory and on their way to the disk; part of {@code used}
+ * @param devices of which memory is lent
  */
 public record StoreUsage(
     long limit,
@@ -34,11 +35,44 @@ public record StoreUsage(
     long spilledObjects,
     long spilledBytes,
     long leavingBytes,
-    List<Client> clients) {
-  /** Copies the list. */
+    List<Client> clients,
+    List<Device> devices) {
+  /** Copies the lists; an older daemon says nothing of devices. */
   public StoreUsage {
     clients = List.copyOf(clients);
+    devices = devices == null ? List.of() : List.copyOf(devices);
   }
+
+  /** What is told to those who know of no devices. */
+  StoreUsage withoutDevices() {
+    return new StoreUsage(
+        limit,
+        reserved,
+        used,
+        pooled,
+        going,
+        objects,
+        bytes,
+        leases,
+        leasedBytes,
+        evicted,
+        spilledObjects,
+        spilledBytes,
+        leavingBytes,
+        clients,
+        List.of());
+  }
+
+  /**
+   * A device of which the daemon lends memory.
+   *
+   * @param device its UUID
+   * @param limit the most that may be taken of it
+   * @param used what objects lie in, or what waits for its put
+   * @param going what is given up: clients may have it open
+   * @param objects that lie there, with a name or without
+   */
+  public record Device(String device, long limit, long used, long going, long objects) {}
 
   /**
    * A connected client.

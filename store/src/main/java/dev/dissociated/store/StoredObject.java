@@ -174,6 +174,8 @@ final class StoredObject {
         bytes,
         leases,
         (now - putNanos) / 1_000_000,
-        mortal ? Math.max(1, (deadlineNanos - now) / 1_000_000) : 0);
+        mortal ? Math.max(1, (deadlineNanos - now) / 1_000_000) : 0,
+        "",
+        0);
   }
 }

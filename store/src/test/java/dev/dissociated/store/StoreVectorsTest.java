@@ -8,9 +8,11 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import dev.dissociated.protocol.device.DeviceHandle;
 import dev.dissociated.protocol.wire.Vectors;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.HexFormat;
 import java.util.List;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
@@ -20,6 +22,11 @@ final class StoreVectorsTest {
   @TestFactory
   List<DynamicTest> shouldReadMessages() {
     return Vectors.tests("store", StoreVectorsTest::read);
+  }
+
+  @TestFactory
+  List<DynamicTest> shouldReadMessagesAboutDevices() {
+    return Vectors.tests("store-device", StoreVectorsTest::read);
   }
 
   private static ObjectNode read(JsonNode vector) {
@@ -68,6 +75,12 @@ final class StoreVectorsTest {
               .put("gone", message.has(Op.Flags.GONE))
               .put("name", message.name());
       case USED -> used(read, message.usage());
+      case ALLOCATE ->
+          read.put("bytes", u64(message.a()))
+              .put("device", ArenaMessage.device(message).toString());
+      case ALLOCATED -> arena(read, message).put("offset", u64(message.b()));
+      case ARENA -> arena(read, message);
+      case DROP, DROPPED -> read.put("arena", u64(ArenaMessage.id(message)));
       case FAILED ->
           read.put("code", message.failure().code().name())
               .put("message", message.failure().getMessage());
@@ -85,14 +98,19 @@ final class StoreVectorsTest {
           case OBJECT -> StoreMessage.object(read.type(), read.request(), read.a(), read.buffers());
           case RELEASE -> StoreMessage.release(read.leases());
           case LIST -> StoreMessage.list(read.name(), read.a(), read.prefix());
-          case ROWS -> StoreMessage.rows(read.request(), read.a() == 1, read.rows());
+          case ROWS -> ReportMessage.rows(read.request(), read.a() == 1, read.rows());
           case EVENT ->
               StoreMessage.event(read.type(), read.has(Op.Flags.GONE), read.name(), read.request());
-          case USED -> StoreMessage.used(read.request(), read.usage());
+          case USED -> ReportMessage.used(read.request(), read.usage());
           case FAILED -> StoreMessage.failed(read.request(), read.failure());
+          case ALLOCATE -> ArenaMessage.allocate(ArenaMessage.device(read), read.a());
+          case ALLOCATED ->
+              ArenaMessage.allocated(
+                  read.request(), ArenaMessage.id(read), read.b(), ArenaMessage.memory(read));
+          case ARENA -> ArenaMessage.arena(ArenaMessage.id(read), ArenaMessage.memory(read));
           case GET, STAT, DELETE, CHANGE, SUBSCRIBE ->
               StoreMessage.named(read.op(), read.name(), read.flags(), read.a());
-          case OPEN, OPENED, USAGE, HIDDEN, CLAIM, TAKE, DONE, HIDE, CLAIMED ->
+          case OPEN, OPENED, USAGE, HIDDEN, CLAIM, TAKE, DONE, HIDE, CLAIMED, DROP, DROPPED ->
               StoreMessage.plain(read.op(), read.request(), read.a(), read.b());
         };
     return made.withRequest(read.request());
@@ -119,8 +137,8 @@ final class StoreVectorsTest {
     read.put("more", message.a() == 1);
     ArrayNode rows = read.putArray("rows");
     for (ObjectInfo row : message.rows()) {
-      rows.addObject()
-          .put("type", row.type().name())
+      ObjectNode each = rows.addObject();
+      each.put("type", row.type().name())
           .put("pinned", row.pinned())
           .put("spilled", row.spilled())
           .put("name", row.name())
@@ -129,7 +147,19 @@ final class StoreVectorsTest {
           .put("leases", u64(row.leases()))
           .put("age_ms", u64(row.ageMillis()))
           .put("ttl_ms", u64(row.ttlMillis()));
+      if (row.isOnDevice()) {
+        each.put("device", row.device()).put("device_bytes", u64(row.deviceBytes()));
+      }
     }
+  }
+
+  private static ObjectNode arena(ObjectNode read, StoreMessage message) {
+    DeviceHandle memory = ArenaMessage.memory(message);
+    return read.put("arena", u64(ArenaMessage.id(message)))
+        .put("exporter", memory.exporter())
+        .put("device", memory.device().toString())
+        .put("size", u64(memory.size()))
+        .put("handle", HexFormat.of().formatHex(memory.handle()));
   }
 
   private static void used(ObjectNode read, StoreUsage usage) {
@@ -157,6 +187,19 @@ final class StoreVectorsTest {
           .put("leased_bytes", u64(client.bytes()))
           .put("put_bytes", u64(client.putBytes()))
           .put("spilled_bytes", u64(client.spilledBytes()));
+    }
+    if (usage.devices().isEmpty()) {
+      return;
+    }
+    ArrayNode devices = read.putArray("devices");
+    for (StoreUsage.Device device : usage.devices()) {
+      devices
+          .addObject()
+          .put("device", device.device())
+          .put("limit", u64(device.limit()))
+          .put("used", u64(device.used()))
+          .put("going", u64(device.going()))
+          .put("objects", u64(device.objects()));
     }
   }
 }

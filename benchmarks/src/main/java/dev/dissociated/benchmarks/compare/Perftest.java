@@ -91,10 +91,30 @@ final class Perftest {
     return found;
   }
 
+  /** How both ends wait, and whether receivers have their memory ready. */
+  enum Mode {
+    /** Both spin, and memory waits for each message: the fastest, at two whole cores. */
+    SPINNING("", List.of()),
+    /** Both sleep until there is something to do. */
+    SLEEPING(", sleeping", List.of("-E", "sleep")),
+    /** Besides, a receiver learns of a message, and then says where it goes: as streams are. */
+    PROBING(", sleeping, probing", List.of("-E", "sleep", "-U"));
+
+    final String label;
+    private final List<String> words;
+
+    Mode(String label, List<String> words) {
+      this.label = label;
+      this.words = words;
+    }
+  }
+
   /** GB/s of tagged messages one way. */
-  double bandwidth(long bytes, long count) throws IOException, InterruptedException {
+  double bandwidth(long bytes, long count, Mode mode) throws IOException, InterruptedException {
     String[] words = {"-t", "tag_bw", "-s", "" + bytes, "-n", "" + count, "-w", "" + count / 4};
-    return run(List.of(words), List.of())[MEBIBYTES_PER_SECOND] * MEBIBYTE / 1e9;
+    List<String> client = new ArrayList<>(List.of(words));
+    client.addAll(mode.words);
+    return run(client, mode.words)[MEBIBYTES_PER_SECOND] * MEBIBYTE / 1e9;
   }
 
   /**

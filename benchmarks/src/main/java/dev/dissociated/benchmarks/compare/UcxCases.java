@@ -64,13 +64,15 @@ final class UcxCases {
 
   /** UCX by its own measure. */
   private void perftest(String lane, Perftest measure) {
-    for (long size : SIZES) {
-      cases.add(
-          new Case(
-              bodies(lane),
-              "ucx_perftest, tag_bw",
-              Unit.GIGABYTES,
-              () -> Map.of(StreamCases.size(size), measure.bandwidth(size, LEAST / size))));
+    for (Perftest.Mode mode : Perftest.Mode.values()) {
+      for (long size : SIZES) {
+        cases.add(
+            new Case(
+                bodies(lane),
+                "ucx_perftest, tag_bw" + mode.label,
+                Unit.GIGABYTES,
+                () -> Map.of(StreamCases.size(size), measure.bandwidth(size, LEAST / size, mode))));
+      }
     }
     for (boolean sleeping : new boolean[] {true, false}) {
       cases.add(

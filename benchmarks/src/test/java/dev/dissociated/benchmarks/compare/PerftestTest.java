@@ -51,7 +51,9 @@ class PerftestTest {
     Map<String, String> environment = Map.of("UCX_TLS", "tcp");
     Optional<Perftest> measure = Perftest.find(folder, environment);
     assumeTrue(measure.isPresent(), "this UCX has come without ucx_perftest, or there is none");
-    assertTrue(measure.get().bandwidth(1 << 20, 20) > 0);
+    for (Perftest.Mode mode : Perftest.Mode.values()) {
+      assertTrue(measure.get().bandwidth(1 << 20, 20, mode) > 0, mode.name());
+    }
     assertTrue(measure.get().roundTrip(true) > 0);
   }
 }

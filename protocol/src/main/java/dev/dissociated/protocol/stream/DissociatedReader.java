@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 import org.apache.arrow.flatbuf.DictionaryBatch;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.OutOfMemoryException;
@@ -136,6 +137,15 @@ public final class DissociatedReader extends ArrowReader {
    */
   public void cancel(DissociatedException why) {
     receiver.cancel(why);
+  }
+
+  /**
+   * Makes reading fail with what {@code elsewhere} gives, once it gives anything and nothing more
+   * comes. It is asked again and again by the thread that reads and waits, and must not wait
+   * itself; null means that nothing is wrong.
+   */
+  public void failsWith(Supplier<DissociatedException> elsewhere) {
+    receiver.failsWith(elsewhere);
   }
 
   @Override

@@ -12,6 +12,7 @@ import dev.dissociated.protocol.wire.SequenceNumber;
 import java.nio.ByteBuffer;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
@@ -25,7 +26,17 @@ import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
  * to its connection.
  */
 public final class StreamReceiver implements MessageHandler, AutoCloseable {
-  private static final long POLL_NANOS = TimeUnit.SECONDS.toNanos(1);
+  /**
+   * A wait for messages is cut into slices, after each of which it is seen whether the stream has
+   * failed elsewhere. They grow: what fails early is told early, and a long silence costs little.
+   */
+  private static final long FIRST_SLICE_NANOS = TimeUnit.MILLISECONDS.toNanos(5);
+
+  private static final long LONGEST_SLICE_NANOS = TimeUnit.SECONDS.toNanos(1);
+
+  /** For how long messages may be on their way that the news of a failure has overtaken. */
+  private static final long OVERTAKEN_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
+
   private static final long MOST_PENDING_BYTES = 1L << 30;
 
   private enum State {
@@ -49,6 +60,8 @@ public final class StreamReceiver implements MessageHandler, AutoCloseable {
   private State state = State.STREAMING;
   private DissociatedException failure;
   private volatile DissociatedException cancelled;
+  private Supplier<DissociatedException> failureElsewhere = () -> null;
+  private long slice = FIRST_SLICE_NANOS;
   private Liveness.Watch watch = () -> {};
 
   /**
@@ -152,11 +165,23 @@ public final class StreamReceiver implements MessageHandler, AutoCloseable {
       held.flush();
       if (elsewhere) {
         metadata.get().await(this::message);
-      } else if (!connection.poll(this, POLL_NANOS) && cancelled != null) {
-        throw cancelled;
+      } else {
+        poll();
       }
     } catch (DissociatedException e) {
       fail(e);
+    }
+  }
+
+  private void poll() {
+    // Looked at first: what the server sent before it failed is here then, or on its way.
+    DissociatedException over = cancelled != null ? cancelled : failureElsewhere.get();
+    if (connection.poll(this, over == null ? slice : OVERTAKEN_NANOS)) {
+      slice = FIRST_SLICE_NANOS;
+    } else if (over != null) {
+      throw over;
+    } else {
+      slice = Math.min(2 * slice, LONGEST_SLICE_NANOS);
     }
   }
 
@@ -172,6 +197,15 @@ public final class StreamReceiver implements MessageHandler, AutoCloseable {
   /** Makes {@link #next} fail with {@code why} once nothing more comes. Any thread. */
   void cancel(DissociatedException why) {
     cancelled = why;
+  }
+
+  /**
+   * Has {@link #next} fail with what {@code elsewhere} gives, once it gives anything and nothing
+   * more comes. It is asked by the reading thread and must not wait; null means that nothing is
+   * wrong.
+   */
+  void failsWith(Supplier<DissociatedException> elsewhere) {
+    failureElsewhere = elsewhere;
   }
 
   private void fail(DissociatedException cause) {

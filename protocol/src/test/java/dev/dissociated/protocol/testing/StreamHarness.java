@@ -1,8 +1,10 @@
 package dev.dissociated.protocol.testing;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.stream.DissociatedReader;
 import dev.dissociated.protocol.stream.DissociatedReader.Validation;
 import dev.dissociated.protocol.stream.MetadataSource;
@@ -94,7 +96,7 @@ public final class StreamHarness implements AutoCloseable {
 
   /** A reader of the stream {@code name}. */
   public DissociatedReader open(String name) {
-    return open(name.getBytes(StandardCharsets.UTF_8), Optional.empty(), Validation.NONE);
+    return open(ticket(name), Optional.empty(), Validation.NONE);
   }
 
   /** A reader of a stream had by ticket or token. */
@@ -139,6 +141,35 @@ public final class StreamHarness implements AutoCloseable {
     waitUntil(
         "no leases",
         () -> server.streams().stream().allMatch(s -> s.leases() == 0 && s.leasedBytes() == 0));
+  }
+
+  /** What the server knows a stream by. */
+  static byte[] ticket(String name) {
+    return name.getBytes(StandardCharsets.UTF_8);
+  }
+
+  /** Reads until the stream fails, as it must. */
+  static DissociatedException failureOf(DissociatedReader reader) {
+    return assertThrows(
+        DissociatedException.class,
+        () -> {
+          while (reader.loadNextBatch()) {
+            // until it fails
+          }
+        });
+  }
+
+  /** Polls until the connection ends, as it must. */
+  static DissociatedException pollToTheEnd(Connection client) {
+    RecordingHandler handler = new RecordingHandler();
+    return assertThrows(
+        DissociatedException.class,
+        () -> {
+          long deadline = System.nanoTime() + PATIENCE_NANOS;
+          while (System.nanoTime() < deadline) {
+            client.poll(handler, TimeUnit.MILLISECONDS.toNanos(50));
+          }
+        });
   }
 
   /** Closes clients, then the server, and checks that nothing is left of any stream. */
