@@ -128,17 +128,19 @@ final class HugePaging {
 
   /** Maps so that huge pages, where the file has them, can be mapped as such. */
   static long map(int fd, long size, int protection) {
-    if (size < SIZE) {
-      return Linux.map(fd, size, protection);
-    }
+    return size < SIZE ? Linux.map(fd, size, protection) : map(fd, size, protection, 0);
+  }
+
+  /** The same for a part of the file that begins at a multiple of huge pages. */
+  static long map(int fd, long size, int protection, long start) {
     long hint = Libc.mmap(0, size + SIZE, 0, MAP_PRIVATE_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (hint == MAP_FAILED) {
-      return Linux.map(fd, size, protection);
+    long aligned = 0;
+    if (hint != MAP_FAILED) {
+      Linux.unmap(hint, size + SIZE);
+      // Only a hint: should another thread have taken the place, the kernel chooses one.
+      aligned = (hint + SIZE - 1) / SIZE * SIZE;
     }
-    Linux.unmap(hint, size + SIZE);
-    // Only a hint: should another thread have taken the place, the kernel chooses one.
-    long aligned = (hint + SIZE - 1) / SIZE * SIZE;
-    long address = Libc.mmap(aligned, size, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    long address = Libc.mmap(aligned, size, protection, MAP_SHARED | MAP_NORESERVE, fd, start);
     if (address == MAP_FAILED) {
       throw Linux.failure("memory not mapped, size=" + size, Native.getLastError());
     }

@@ -168,6 +168,7 @@ class HandOverTest {
       GuestEnd toReader = next(guests);
       try (GuestClientEnd producer = connect(listener);
           OwnSegment own = OwnSegment.appended()) {
+        next(guests); // before, descriptors are dropped
         MemoryOf text = new MemoryOf(3 * PAGE);
         own.append(text.address, 3 * PAGE);
         own.freeze(0);
@@ -309,5 +310,52 @@ class HandOverTest {
     } finally {
       Linux.close(file);
     }
+  }
+
+  /** A number of its own at every eighth byte. */
+  private static ByteBuffer numbers(long from, int bytes, boolean direct) {
+    ByteBuffer buffer = direct ? ByteBuffer.allocateDirect(bytes) : ByteBuffer.allocate(bytes);
+    for (int at = 0; at < bytes; at += Long.BYTES) {
+      buffer.putLong(at, from + at);
+    }
+    return buffer;
+  }
+
+  @Test
+  void shouldKeepWhatIsAppendedInAnySteps() {
+    int huge = (int) HugePaging.SIZE;
+    for (int step : new int[] {40 * PAGE + 8, huge / 2, huge, 3 * huge + 8}) {
+      for (boolean smallFromTheMiddle : new boolean[] {false, true}) {
+        try (OwnSegment segment = OwnSegment.appended()) {
+          while (segment.size() < 9L * huge) {
+            boolean direct = segment.size() / step % 2 == 0;
+            ByteBuffer bytes = numbers(segment.size(), step, direct);
+            if (direct) {
+              segment.append(MemoryUtil.getByteBufferAddress(bytes), step);
+            } else {
+              segment.append(bytes);
+              assertFalse(bytes.hasRemaining());
+            }
+            if (smallFromTheMiddle && segment.size() > 5L * huge) {
+              segment.useSmallPages();
+            }
+          }
+          segment.freeze(0);
+          shouldHoldNumbers(segment);
+        }
+      }
+    }
+  }
+
+  private static void shouldHoldNumbers(OwnSegment segment) {
+    long pages = (segment.size() + PAGE - 1) / PAGE;
+    try (HandedSegment handed = segment.duplicate()) {
+      assertEquals(pages * PAGE, handed.charge());
+    }
+    long address = Linux.map(segment.descriptor(), segment.size(), Linux.PROT_READ);
+    for (long at = 0; at < segment.size(); at += Long.BYTES) {
+      assertEquals(at, Long.reverseBytes(MemoryUtil.getLong(address + at)));
+    }
+    Linux.unmap(address, segment.size());
   }
 }
