@@ -17,7 +17,7 @@ HUGE_PAGE = 2 << 20
 MAP_FIXED = 0x10
 MAP_NORESERVE = 0x4000
 _MADV_COLLAPSE = 25
-_PATIENCE = 0.02  # seconds; making as much of small pages takes 1 to 3 ms
+_PATIENCE, _PATIENCE_EACH = 0.02, 0.003  # seconds; as much of small pages takes 1 to 3 ms
 _MREMAP_MAYMOVE = 1
 _MREMAP_DONTUNMAP = 4
 _PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61  # of an entry of the page map
@@ -85,12 +85,13 @@ def make_huge_pages(descriptor: int, address: int, size: int) -> None:
     """
     if address % HUGE_PAGE:
         return
+    give_up = time.monotonic() + _PATIENCE
     for at in range(0, size - HUGE_PAGE + 1, HUGE_PAGE):
-        start = time.monotonic()
         os.posix_fallocate(descriptor, at, PAGE)
         if _libc.madvise(address + at, HUGE_PAGE, _MADV_COLLAPSE):
             return  # before Linux 6.1, or without memory in one piece
-        if time.monotonic() - start > _PATIENCE:
+        give_up += _PATIENCE_EACH
+        if time.monotonic() > give_up:
             return  # the kernel has to find memory in one piece first
 
 

@@ -31,7 +31,13 @@ final class PutBuffer implements AutoCloseable {
   /** Making and clearing such a buffer would cost more than a small put. */
   private static final ConcurrentLinkedQueue<ByteBuffer> SPARE = new ConcurrentLinkedQueue<>();
 
-  private static final int MOST_SPARE = 16;
+  private static final int MOST_SPARE = 64;
+
+  /**
+   * Up to here, what does not stay where it is goes to where the daemon copies it from, which needs
+   * no new memory.
+   */
+  private static final int STAGED_LIMIT = MOST_SPARE * INLINE_LIMIT;
 
   private final List<ByteBuffer> full = new ArrayList<>();
   private ByteBuffer small = spare();
@@ -126,7 +132,8 @@ final class PutBuffer implements AutoCloseable {
     }
     // What lies on the heap does not stay where it is.
     ByteBuffer rest = bytes.duplicate();
-    if (length + rest.remaining() > INLINE_LIMIT && rest.remaining() >= LEAST_PIECE) {
+    int most = pieces == null ? INLINE_LIMIT : STAGED_LIMIT;
+    if (length + rest.remaining() > most && rest.remaining() >= LEAST_PIECE) {
       toSegment();
       flush();
       length += rest.remaining();

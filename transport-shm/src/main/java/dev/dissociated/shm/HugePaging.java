@@ -41,8 +41,12 @@ final class HugePaging {
   private static final int MADV_COLLAPSE = 25;
   private static final int ENOMEM = 12;
 
-  /** Making as much of small pages takes 1 to 3 ms. */
+  /**
+   * What making huge pages may take in all, and for each: as much of small ones takes 1 to 3 ms.
+   */
   private static final long PATIENCE_NANOS = 20_000_000;
+
+  private static final long PATIENCE_NANOS_EACH = 3_000_000;
 
   private static volatile int unjoinable; // the error by which that is known
 
@@ -158,8 +162,8 @@ final class HugePaging {
    */
   static long make(int fd, long address, long from, long to) {
     long at = from;
+    long giveUp = System.nanoTime() + PATIENCE_NANOS;
     while (unjoinable == 0 && (address + at) % SIZE == 0 && to - at >= SIZE) {
-      long start = System.nanoTime();
       if (Libc.fallocate(fd, 0, at, Linux.PAGE) < 0) {
         break; // to be told by whoever makes small ones
       }
@@ -171,7 +175,8 @@ final class HugePaging {
         break;
       }
       at += SIZE;
-      if (System.nanoTime() - start > PATIENCE_NANOS) {
+      giveUp += PATIENCE_NANOS_EACH;
+      if (System.nanoTime() - giveUp > 0) {
         break; // the kernel has to find memory in one piece first
       }
     }
