@@ -31,13 +31,7 @@ final class PutBuffer implements AutoCloseable {
   /** Making and clearing such a buffer would cost more than a small put. */
   private static final ConcurrentLinkedQueue<ByteBuffer> SPARE = new ConcurrentLinkedQueue<>();
 
-  private static final int MOST_SPARE = 64;
-
-  /**
-   * Up to here, what does not stay where it is goes to where the daemon copies it from, which needs
-   * no new memory.
-   */
-  private static final int STAGED_LIMIT = MOST_SPARE * INLINE_LIMIT;
+  private static final int MOST_SPARE = 16;
 
   private final List<ByteBuffer> full = new ArrayList<>();
   private ByteBuffer small = spare();
@@ -132,8 +126,7 @@ final class PutBuffer implements AutoCloseable {
     }
     // What lies on the heap does not stay where it is.
     ByteBuffer rest = bytes.duplicate();
-    int most = pieces == null ? INLINE_LIMIT : STAGED_LIMIT;
-    if (length + rest.remaining() > most && rest.remaining() >= LEAST_PIECE) {
+    if (length + rest.remaining() > INLINE_LIMIT && rest.remaining() >= LEAST_PIECE) {
       toSegment();
       flush();
       length += rest.remaining();

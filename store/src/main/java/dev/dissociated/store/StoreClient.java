@@ -92,7 +92,7 @@ public final class StoreClient implements ObjectStore {
 
   /** Puts the rest of a buffer, which is copied; its position stays. */
   public void put(String name, ByteBuffer bytes, PutOptions how) {
-    try (PutBuffer copy = new PutBuffer(true)) { // the heap's is staged where it stays
+    try (PutBuffer copy = new PutBuffer(bytes.isDirect())) {
       copy.append(bytes);
       copy.put(channel, ObjectType.BYTES, name, how, null);
     }

@@ -85,7 +85,7 @@ final class CopiedPutTest {
     }
   }
 
-  /** Inline, staged, and in memory of the client's own. */
+  /** Inline, and in memory of the client's own, with small pages and with huge ones. */
   @Test
   void shouldPutArraysOfTheHeapOfAnySize() {
     try (StoreFixture fixture = new StoreFixture();

@@ -181,14 +181,14 @@ class HostileClientTest {
   void shouldCountWhatAClientKeepsMapped() {
     try (StoreFixture fixture = new StoreFixture();
         StoreClient producer = fixture.client()) {
-      producer.put("x", new byte[8 << 20]); // too large to be staged: handed over
+      producer.put("x", new byte[1 << 20]);
       try (RawClient client = RawClient.opened(fixture.store.socket())) {
         client.send(StoreMessage.named(Op.GET, "x", 0, 0).withRequest(9));
         StoreMessage object = client.answer();
         client.send(StoreMessage.release(object.a(), 4711));
         producer.delete("x");
         assertEquals(Op.HIDE, client.answer().op());
-        assertEquals(8 << 20, fixture.store.usage().reserved());
+        assertEquals(1 << 20, fixture.store.usage().reserved());
       }
       await("the memory", () -> fixture.store.usage().reserved() == 0);
     }

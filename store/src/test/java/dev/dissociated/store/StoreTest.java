@@ -88,7 +88,7 @@ class StoreTest {
     try (StoreFixture fixture = new StoreFixture();
         StoreClient one = fixture.client();
         StoreClient two = fixture.client()) {
-      one.put("large", bytes(5_000_000));
+      one.put("large", bytes(1_000_000));
       StoreObject held = two.get("large");
       ArrowBuf view = held.buffer(0);
       one.delete("large");
@@ -98,11 +98,11 @@ class StoreTest {
       held.close();
       held.close();
       shouldFail(Code.INVALID_ARGUMENT, () -> held.buffer(0));
-      byte[] still = new byte[5_000_000];
+      byte[] still = new byte[1_000_000];
       view.getBytes(0, still);
-      assertArrayEquals(bytes(5_000_000), still);
+      assertArrayEquals(bytes(1_000_000), still);
       assertEquals(1, fixture.store.usage().leases());
-      assertTrue(fixture.store.usage().reserved() >= 5_000_000);
+      assertTrue(fixture.store.usage().reserved() >= 1_000_000);
       view.close();
       // The client is asked to unmap it, and is counted until it has.
       await("the memory", () -> fixture.store.usage().reserved() == 0);
