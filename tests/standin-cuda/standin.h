@@ -10,6 +10,32 @@
 //   STANDIN_CUDA_VERSION     what cuDriverGetVersion says; default 12060
 //   STANDIN_CUDA_INIT        what cuInit returns; default 0
 //   STANDIN_CUDA_NO_PEERS    set: devices cannot reach each other's memory
+//
+// Its rules. Each is broken once in StandInRulesTest, which compares this list with its own:
+//   rule initialise-first:        nothing works before cuInit
+//   rule context-first:           memory, streams and events need a context that is current on the thread
+//   rule no-host-access:          a host that reads a device address dies
+//   rule range-in-one-allocation: a copy stays within one allocation
+//   rule free-once:               only the start of a living allocation is freed
+//   rule memory-is-limited:       more than there is is refused
+//   rule no-own-handle:           a process does not open its own handles
+//   rule opens-are-counted:       opened twice it is one address, closed as often as it was opened
+//   rule lazy-peer-access:        a handle is opened with that flag
+//   rule handle-unchanged:        a handle with any bit changed opens nothing
+//   rule handle-alive:            nor does that of freed memory or of a dead process
+//   rule handles-of-plain-memory: pools, managed and imported memory have no handle
+//   rule blocks-are-shared:       who opens a small allocation sees its neighbours
+//   rule free-while-imported:     memory that somebody has open is not freed
+//   rule use-after-free:          freed memory is not read
+//   rule exit-while-imported:     nor does its process end
+//   rule the-dead-hold-nothing:   what a dead process had open is closed
+//   rule the-dead-leave-nothing:  files of dead processes are removed
+//   rule streams-are-late:        what is not waited for is not there yet
+//   rule events-between-processes: events order processes: two flags, no handle of one's own or of another kind
+//   rule close-while-busy:        an import that a stream still reads is not closed
+//   rule peers-only:              devices that cannot reach each other share nothing
+//   rule addresses-come-again:    every process has the same addresses, at once again
+//   rule files-go-first:          a process that ends takes its files along
 #ifndef STANDIN_H
 #define STANDIN_H
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -64,10 +63,22 @@ def read_object(
         raise DissociatedError(Code.DATA_CORRUPT, f"object has no pickle, name={name}")
     try:
         return load_parts(buffers, lease)
-    except (pickle.UnpicklingError, EOFError, IndexError) as e:
-        raise DissociatedError(
-            Code.DATA_CORRUPT, f"object has no pickle that can be read: {e}, name={name}"
-        ) from e
+    except DissociatedError:
+        raise
+    except Exception as e:  # a pickle may raise whatever it says
+        raise DissociatedError(_code_of(e), _unreadable(e, name)) from e
+
+
+def _code_of(error: Exception) -> Code:
+    """What an error of unpickling means."""
+    if isinstance(error, (ImportError, AttributeError)):
+        return Code.UNSUPPORTED  # of a class that is not here
+    return Code.RESOURCE_EXHAUSTED if isinstance(error, MemoryError) else Code.DATA_CORRUPT
+
+
+def _unreadable(error: Exception, name: str) -> str:
+    why = " ".join(str(error).split())
+    return f"object cannot be unpickled: {type(error).__name__}: {why}, name={name}"
 
 
 def _frame(table: pa.Table) -> Any:

@@ -120,18 +120,21 @@ final class PutCommand implements Callable<Integer> {
   private void putStream(
       ObjectStore store, BufferAllocator allocator, PutOptions how, InputStream in)
       throws IOException {
-    if (as == As.TABLE || as == As.AUTO && startsWith(in, STREAM_START)) {
+    if (as != As.BYTES && startsWith(in, STREAM_START)) {
       try (ArrowReader reader = new ArrowStreamReader(in, allocator)) {
         putTable(store, how, reader);
       }
       return;
     }
-    if (as == As.AUTO && startsWith(in, FILE_MAGIC)) { // its end comes first, so all must be there
+    if (as != As.BYTES && startsWith(in, FILE_MAGIC)) { // its end comes first, so all must be there
       var whole = new ByteArrayReadableSeekableByteChannel(in.readAllBytes());
       try (ArrowReader reader = new ArrowFileReader(whole, allocator)) {
         putTable(store, how, reader);
       }
       return;
+    }
+    if (as == As.TABLE) { // any text would be taken for the length of a first message
+      throw new IOException("it begins like neither an Arrow file nor a stream");
     }
     store.put(name, Channels.newChannel(in), how);
   }

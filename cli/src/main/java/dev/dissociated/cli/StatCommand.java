@@ -54,8 +54,8 @@ final class StatCommand implements Callable<Integer> {
         } else {
           stat.forEach((key, value) -> System.out.printf("%-20s %s%n", key, value));
         }
-        System.out.flush();
-        if (!watch) {
+        boolean unread = System.out.checkError(); // whoever read it, like head, has had enough
+        if (!watch || unread) {
           return Main.OK;
         }
         Thread.sleep(WATCH_MILLIS);

@@ -1,5 +1,23 @@
 package dev.dissociated.cuda;
 
+import static dev.dissociated.cuda.DeviceArrayLayout.ARRAY_LENGTH;
+import static dev.dissociated.cuda.DeviceArrayLayout.BUFFERS;
+import static dev.dissociated.cuda.DeviceArrayLayout.BUFFER_COUNT;
+import static dev.dissociated.cuda.DeviceArrayLayout.CHILDREN;
+import static dev.dissociated.cuda.DeviceArrayLayout.CHILD_COUNT;
+import static dev.dissociated.cuda.DeviceArrayLayout.CUDA;
+import static dev.dissociated.cuda.DeviceArrayLayout.DEVICE;
+import static dev.dissociated.cuda.DeviceArrayLayout.DEVICE_TYPE;
+import static dev.dissociated.cuda.DeviceArrayLayout.DICTIONARY;
+import static dev.dissociated.cuda.DeviceArrayLayout.EVENT;
+import static dev.dissociated.cuda.DeviceArrayLayout.LENGTH;
+import static dev.dissociated.cuda.DeviceArrayLayout.NULLS;
+import static dev.dissociated.cuda.DeviceArrayLayout.OFFSET;
+import static dev.dissociated.cuda.DeviceArrayLayout.PRIVATE;
+import static dev.dissociated.cuda.DeviceArrayLayout.RELEASE;
+import static dev.dissociated.cuda.DeviceArrayLayout.RESERVED;
+import static dev.dissociated.cuda.DeviceArrayLayout.ROWS;
+
 import com.sun.jna.Callback;
 import com.sun.jna.CallbackReference;
 import com.sun.jna.Pointer;
@@ -21,26 +39,6 @@ import org.apache.arrow.vector.types.pojo.Field;
  * with it the batch, when the last of them is released: consumers may take children out.
  */
 final class ArrowDeviceArrays {
-  /** Bytes of a struct ArrowDeviceArray. */
-  static final int LENGTH = 128;
-
-  private static final int ARRAY_LENGTH = 80;
-  private static final int ROWS = 0;
-  private static final int NULLS = 8;
-  private static final int OFFSET = 16;
-  private static final int BUFFER_COUNT = 24;
-  private static final int CHILD_COUNT = 32;
-  private static final int BUFFERS = 40;
-  private static final int CHILDREN = 48;
-  private static final int DICTIONARY = 56;
-  private static final int RELEASE = 64;
-  private static final int PRIVATE = 72;
-  private static final int DEVICE = 80;
-  private static final int DEVICE_TYPE = 88;
-  private static final int EVENT = 96;
-  private static final int RESERVED = 104;
-  private static final int CUDA = 2;
-
   /** What a release callback is. */
   private interface Release extends Callback {
     void invoke(Pointer array);
@@ -72,8 +70,9 @@ final class ArrowDeviceArrays {
   static void export(CudaRecordBatch batch, long target) {
     List<Field> fields = batch.schema().getFields();
     int structs = count(fields);
-    // The top struct has one buffer, its validity, and so may need one place more.
-    long bytes = (long) structs * (ARRAY_LENGTH + Long.BYTES) + 8L * (batch.buffers() + 1);
+    // The top struct has one buffer, its validity, and so may need one place more; one for the
+    // event.
+    long bytes = (long) structs * (ARRAY_LENGTH + Long.BYTES) + 8L * (batch.buffers() + 2);
     long block = MemoryUtil.allocateMemory(bytes);
     MemoryUtil.setMemory(block, bytes, (byte) 0);
     long id = IDS.incrementAndGet();
@@ -85,7 +84,7 @@ final class ArrowDeviceArrays {
     writer.children(target, fields);
     MemoryUtil.putLong(target + DEVICE, batch.device());
     MemoryUtil.putInt(target + DEVICE_TYPE, CUDA);
-    MemoryUtil.putLong(target + EVENT, 0); // it is readable already
+    MemoryUtil.putLong(target + EVENT, writer.event(batch.pendingEvent()));
     MemoryUtil.setMemory(target + RESERVED, LENGTH - RESERVED, (byte) 0);
   }
 
@@ -119,6 +118,16 @@ final class ArrowDeviceArrays {
     long take(long bytes) {
       long place = next;
       next += bytes;
+      return place;
+    }
+
+    /** Where the event lies that consumers have to wait for; 0 where it is readable already. */
+    long event(long event) {
+      if (event == 0) {
+        return 0;
+      }
+      long place = take(Long.BYTES);
+      MemoryUtil.putLong(place, event);
       return place;
     }
 

@@ -57,6 +57,22 @@ public final class Cuda {
   }
 
   /**
+   * Bounds what this process may allocate on devices for others to read, over all devices; memory
+   * of other libraries is not counted. What is allocated already stays. No bound unless this is
+   * called.
+   *
+   * @param bytes at most; more is refused as RESOURCE_EXHAUSTED
+   */
+  public static void limitMemory(long bytes) {
+    DeviceMemory.limit(bytes);
+  }
+
+  /** Bytes that are allocated so, those in quarantine included. */
+  public static long memoryInUse() {
+    return DeviceMemory.allocated();
+  }
+
+  /**
    * Number of devices, at least one.
    *
    * @throws DissociatedException as {@link #require}

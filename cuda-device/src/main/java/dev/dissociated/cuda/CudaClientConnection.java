@@ -52,6 +52,7 @@ final class CudaClientConnection extends CarriedConnection {
       @Override
       public void read(long address, long length, long destination) {
         DeviceImport opened = memory();
+        opened.ready().await();
         opened.device().copyToHost(destination, opened.resolve(address, length), length);
       }
 

@@ -26,21 +26,29 @@ final class CudaRecordBatch implements DeviceRecordBatch {
   private final Schema schema;
   private final ReferencedBatch said;
   private final long[] addresses;
+  private final ReadyEvent ready;
   private final Set<Long> streams = new LinkedHashSet<>();
   private Runnable release;
 
   /**
    * @param said what the metadata says; its own addresses are not used
    * @param addresses of the buffers on the device
+   * @param ready when they may be read
    * @param release runs once, when nobody reads the batch any longer
    */
   CudaRecordBatch(
-      CudaDevice device, Schema schema, ReferencedBatch said, long[] addresses, Runnable release) {
+      CudaDevice device,
+      Schema schema,
+      ReferencedBatch said,
+      long[] addresses,
+      ReadyEvent ready,
+      Runnable release) {
     DeviceShape.check(schema, said);
     this.device = device;
     this.schema = schema;
     this.said = said;
     this.addresses = addresses;
+    this.ready = ready;
     this.release = release;
   }
 
@@ -69,7 +77,12 @@ final class CudaRecordBatch implements DeviceRecordBatch {
       stream.synchronize();
       CudaRecordBatch batch =
           new CudaRecordBatch(
-              device, schema, said, addresses, () -> device.run(() -> Driver.free(memory)));
+              device,
+              schema,
+              said,
+              addresses,
+              ReadyEvent.NONE,
+              () -> device.run(() -> Driver.free(memory)));
       done = true;
       return batch;
     } finally {
@@ -123,6 +136,11 @@ final class CudaRecordBatch implements DeviceRecordBatch {
     return said.appMetadata();
   }
 
+  /** The event that readers still have to wait for; 0 for none. */
+  long pendingEvent() {
+    return ready.pending();
+  }
+
   @Override
   public synchronized void usedBy(long stream) {
     requireOpen();
@@ -160,6 +178,7 @@ final class CudaRecordBatch implements DeviceRecordBatch {
 
   private synchronized ArrowRecordBatch hostBatch(BufferAllocator allocator) {
     requireOpen(); // and it stays so until the copies are done
+    ready.await(); // the stream of the copies is everybody's, and must not be held back
     List<ArrowBuf> buffers = new ArrayList<>(addresses.length);
     try {
       CudaStream stream = device.copies();

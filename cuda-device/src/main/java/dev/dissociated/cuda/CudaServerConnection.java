@@ -50,10 +50,26 @@ final class CudaServerConnection extends CarriedConnection {
                     DissociatedException.Code.UNAVAILABLE, "the client is gone"));
   }
 
-  /** A batch is lent; what it gives is to be run when the client has freed it. */
-  Runnable lend() {
+  /**
+   * A batch is lent; what this gives is to be run when the client has freed it.
+   *
+   * @param freed runs when nobody reads the batch: at once when the client has said so, and with
+   *     the end of its process when it went without a word
+   */
+  Runnable lend(Runnable freed) {
     lent.incrementAndGet();
-    return lent::decrementAndGet;
+    return () -> {
+      lent.decrementAndGet();
+      if (hasLeft()) {
+        Quarantine.after(client, freed);
+      } else {
+        freed.run();
+      }
+    };
+  }
+
+  private synchronized boolean hasLeft() {
+    return closed;
   }
 
   private synchronized Optional<DeviceArena> arenaOf(long address, long length) {
@@ -105,6 +121,7 @@ final class CudaServerConnection extends CarriedConnection {
         long length = payload.lengths()[i];
         Optional<DeviceArena> arena = arenaOf(from, length);
         if (arena.isPresent()) {
+          arena.get().ready().await();
           arena.get().device().copyToHost(at, from, length);
         } else {
           MemoryUtil.copyMemory(from, at, length);

@@ -44,6 +44,11 @@ final class CudaStream implements AutoCloseable {
     device.run(() -> Driver.record(event, stream));
   }
 
+  /** The driver's handle, as other libraries take it. */
+  long handle() {
+    return Driver.valueOf(stream);
+  }
+
   void synchronize() {
     device.run(() -> Driver.synchronize(stream));
   }

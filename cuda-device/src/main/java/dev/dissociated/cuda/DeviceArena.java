@@ -5,6 +5,7 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.DissociatedUri;
 import java.security.SecureRandom;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
@@ -41,15 +42,22 @@ final class DeviceArena implements AutoCloseable {
   private final long size;
   private final Runnable free;
   private final Optional<byte[]> handle;
+  private final List<AdoptedMemory.Range> parts;
   private final String exporter = PROCESS + "." + SERIAL.incrementAndGet();
-  private Optional<Driver.Event> event = Optional.empty();
+  private volatile ReadyEvent ready = ReadyEvent.NONE;
   private State state = State.OPEN;
   private boolean told;
   private int holds;
 
   private DeviceArena(
-      CudaDevice device, long address, long size, Optional<byte[]> handle, Runnable free) {
+      CudaDevice device,
+      long address,
+      long size,
+      Optional<byte[]> handle,
+      List<AdoptedMemory.Range> parts,
+      Runnable free) {
     this.device = device;
+    this.parts = parts;
     this.address = address;
     this.size = size;
     this.handle = handle;
@@ -68,18 +76,32 @@ final class DeviceArena implements AutoCloseable {
       throw new DissociatedException(Code.INVALID_ARGUMENT, "not allocated, bytes=" + bytes);
     }
     long size = Math.max(GRANULE, (bytes + GRANULE - 1) & -GRANULE);
-    return device.get(
-        () -> {
-          long address = Driver.allocate(size);
-          try {
-            Optional<byte[]> handle = Optional.of(Driver.handleOf(address));
-            return new DeviceArena(
-                device, address, size, handle, () -> device.run(() -> Driver.free(address)));
-          } catch (RuntimeException e) {
-            Driver.free(address);
-            throw e;
-          }
-        });
+    DeviceMemory.take(size);
+    try {
+      return device.get(() -> allocated(device, size));
+    } catch (RuntimeException e) {
+      DeviceMemory.giveBack(size);
+      throw e;
+    }
+  }
+
+  private static DeviceArena allocated(CudaDevice device, long size) {
+    long address = Driver.allocate(size);
+    try {
+      return new DeviceArena(
+          device,
+          address,
+          size,
+          Optional.of(Driver.handleOf(address)),
+          List.of(new AdoptedMemory.Range(address, size)),
+          () -> {
+            DeviceMemory.giveBack(size);
+            device.run(() -> Driver.free(address));
+          });
+    } catch (RuntimeException e) {
+      Driver.free(address);
+      throw e;
+    }
   }
 
   /**
@@ -90,7 +112,23 @@ final class DeviceArena implements AutoCloseable {
    */
   static DeviceArena adopt(
       CudaDevice device, long address, long size, Optional<byte[]> handle, Runnable free) {
-    return new DeviceArena(device, address, size, handle, free);
+    return new DeviceArena(
+        device, address, size, handle, List.of(new AdoptedMemory.Range(address, size)), free);
+  }
+
+  /**
+   * The same for allocations apart and without a handle: only this process reads them.
+   *
+   * @param parts at least one
+   */
+  static DeviceArena adopt(CudaDevice device, List<AdoptedMemory.Range> parts, Runnable free) {
+    long start = Long.MAX_VALUE;
+    long end = 0;
+    for (AdoptedMemory.Range part : parts) {
+      start = Math.min(start, part.start());
+      end = Math.max(end, part.start() + part.size());
+    }
+    return new DeviceArena(device, start, end - start, Optional.empty(), parts, free);
   }
 
   /** The memory that {@code exporter} names, if it is of this process: it cannot be opened here. */
@@ -120,7 +158,12 @@ final class DeviceArena implements AutoCloseable {
     return size;
   }
 
-  /** Whether a range lies wholly inside. */
+  /** Whether a range lies wholly in one of the allocations. */
+  boolean holds(long start, long length) {
+    return parts.stream().anyMatch(part -> part.contains(start, length));
+  }
+
+  /** Whether a range lies wholly inside, be it over a gap between two allocations. */
   boolean contains(long start, long length) {
     return start >= address && length >= 0 && length <= size && start - address <= size - length;
   }
@@ -130,17 +173,26 @@ final class DeviceArena implements AutoCloseable {
     return handle.isPresent() ? inside - address : inside;
   }
 
+  /** Its name among all of all processes. */
+  String exporter() {
+    return exporter;
+  }
+
   /** Consumers wait for {@code reached} before they read; destroyed with the arena. */
-  void readableAfter(Driver.Event reached) {
-    event = Optional.of(reached);
+  void readableAfter(ReadyEvent reached) {
+    ready = reached;
+  }
+
+  /** What whoever reads it has to wait for. */
+  ReadyEvent ready() {
+    return ready;
   }
 
   /** {@code location} with what consumers need to open this memory. */
   synchronized DissociatedUri at(DissociatedUri location) {
     requireNotFreed();
     told = true;
-    Optional<byte[]> eventHandle = event.map(e -> device.get(() -> Driver.handleOf(e)));
-    return new CudaLocation(handle, exporter, device.uuid(), eventHandle).addTo(location);
+    return new CudaLocation(handle, exporter, device.uuid(), ready.handle()).addTo(location);
   }
 
   private void requireNotFreed() {
@@ -195,11 +247,17 @@ final class DeviceArena implements AutoCloseable {
     }
   }
 
-  private void free() {
+  /** Forgets memory that is not to be freed, since nobody was told of it. */
+  void abandon() {
     OF_THIS_PROCESS.remove(exporter);
     RESERVED.addAndGet(-size);
+    ready.destroy();
+  }
+
+  private void free() {
     try {
-      event.ifPresent(e -> device.run(() -> Driver.destroy(e)));
+      ready.await(); // whoever writes it is not done before
+      abandon();
       free.run();
     } catch (RuntimeException e) {
       LOG.warn("device memory was not freed: {}, exporter={}", e.getMessage(), exporter);

@@ -4,6 +4,7 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Optional;
 import java.util.UUID;
 
 /**
@@ -18,24 +19,30 @@ final class DeviceImport implements AutoCloseable {
 
   private final String exporter;
   private final CudaDevice device;
-  private final boolean isAbsolute;
   private final long base;
   private final long size;
+  private final ReadyEvent ready;
+  private final Optional<DeviceArena> absolute;
   private final Runnable onLast;
   private int users = 1;
 
+  /**
+   * @param absolute what addresses lie in that are told as they are; empty for offsets
+   */
   private DeviceImport(
       CudaLocation location,
       CudaDevice device,
-      boolean isAbsolute,
       long base,
       long size,
+      ReadyEvent ready,
+      Optional<DeviceArena> absolute,
       Runnable onLast) {
     this.exporter = location.exporter();
     this.device = device;
-    this.isAbsolute = isAbsolute;
     this.base = base;
     this.size = size;
+    this.ready = ready;
+    this.absolute = absolute;
     this.onLast = onLast;
   }
 
@@ -68,9 +75,10 @@ final class DeviceImport implements AutoCloseable {
     return new DeviceImport(
         location,
         arena.device(),
-        location.handle().isEmpty(),
         arena.address(),
         arena.size(),
+        arena.ready(), // its own process cannot open an event's handle, nor need it
+        location.handle().isEmpty() ? Optional.of(arena) : Optional.empty(),
         arena::release);
   }
 
@@ -94,27 +102,29 @@ final class DeviceImport implements AutoCloseable {
     try {
       long start = Driver.attribute(Driver.Attribute.START, address);
       long size = Driver.attribute(Driver.Attribute.SIZE, address);
-      location.event().ifPresent(DeviceImport::await);
+      ReadyEvent ready =
+          location.event().map(event -> opened(location, device, event)).orElse(ReadyEvent.NONE);
       return new DeviceImport(
           location,
           device,
-          false,
           address,
           size - (address - start),
-          () -> device.run(() -> Driver.close(address)));
+          ready,
+          Optional.empty(),
+          () -> {
+            ready.destroy();
+            device.run(() -> Driver.close(address));
+          });
     } catch (RuntimeException e) {
       Driver.close(address);
       throw e;
     }
   }
 
-  private static void await(byte[] handle) {
+  private static ReadyEvent opened(CudaLocation location, CudaDevice device, byte[] handle) {
     Driver.Event event = Driver.openEvent(handle);
-    try {
-      Driver.synchronize(event);
-    } finally {
-      Driver.destroy(event);
-    }
+    return new ReadyEvent(
+        device, event, location.exporter(), () -> device.run(() -> Driver.destroy(event)));
   }
 
   private static CudaDevice deviceOf(CudaLocation location) {
@@ -143,14 +153,22 @@ final class DeviceImport implements AutoCloseable {
     return device;
   }
 
+  /** What has to be waited for after each body, before the memory is read. */
+  ReadyEvent ready() {
+    return ready;
+  }
+
   /**
    * The address in this process of a range that the exporter named.
    *
    * @throws DissociatedException PROTOCOL_VIOLATION when it is not wholly inside the memory
    */
   long resolve(long address, long length) {
-    long offset = isAbsolute ? address - base : address;
-    if (offset < 0 || length < 0 || length > size || offset > size - length) {
+    boolean isInside =
+        absolute.isPresent()
+            ? absolute.get().holds(address, length)
+            : address >= 0 && length >= 0 && length <= size && address <= size - length;
+    if (!isInside) {
       throw DissociatedException.violation(
           "address refused: outside the allocation, address="
               + Long.toUnsignedString(address)
@@ -159,7 +177,7 @@ final class DeviceImport implements AutoCloseable {
               + " size="
               + size);
     }
-    return base + offset;
+    return absolute.isPresent() ? address : base + address;
   }
 
   @Override

@@ -126,7 +126,8 @@ final class DeviceShape {
     }
   }
 
-  private static long bits(ArrowType type) {
+  /** Bits of a value of a type that has one buffer of values. */
+  static long bits(ArrowType type) {
     List<org.apache.arrow.vector.BufferLayout> layout =
         TypeLayout.getTypeLayout(type).getBufferLayouts();
     return layout.get(layout.size() - 1).getTypeBitWidth();

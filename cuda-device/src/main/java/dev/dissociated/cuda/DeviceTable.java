@@ -5,11 +5,9 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.DissociatedUri;
 import dev.dissociated.protocol.stream.IpcMessage;
 import dev.dissociated.protocol.stream.MessageBody;
-import dev.dissociated.protocol.stream.MessageBody.Lifetime;
 import dev.dissociated.protocol.stream.StreamSender;
 import dev.dissociated.protocol.stream.TableSource;
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.util.List;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
@@ -27,29 +25,16 @@ import org.apache.arrow.vector.types.pojo.Schema;
  * quarantine is over; streams that start later are refused.
  */
 public final class DeviceTable implements TableSource, AutoCloseable {
-  /**
-   * A batch on the device.
-   *
-   * @param offsets of the buffers in the packed form, as the flatbuffer states them
-   */
-  record Placed(
-      ByteBuffer flatbuffer,
-      int rows,
-      long[] addresses,
-      long[] lengths,
-      long[] offsets,
-      long packedLength) {}
-
   private final DeviceArena arena;
   private final Schema schema;
-  private final List<Placed> batches;
+  private final List<PlacedBatch> batches;
   private final BufferAllocator allocator;
   private final long gathered;
 
   DeviceTable(
       DeviceArena arena,
       Schema schema,
-      List<Placed> batches,
+      List<PlacedBatch> batches,
       BufferAllocator allocator,
       long gathered) {
     this.arena = arena;
@@ -112,7 +97,7 @@ public final class DeviceTable implements TableSource, AutoCloseable {
 
   @Override
   public long rows() {
-    return batches.stream().mapToLong(Placed::rows).sum();
+    return batches.stream().mapToLong(PlacedBatch::rows).sum();
   }
 
   @Override
@@ -123,7 +108,7 @@ public final class DeviceTable implements TableSource, AutoCloseable {
   @Override
   public long bytes() {
     long bytes = 0;
-    for (Placed batch : batches) {
+    for (PlacedBatch batch : batches) {
       for (long length : batch.lengths()) {
         bytes += length;
       }
@@ -157,60 +142,25 @@ public final class DeviceTable implements TableSource, AutoCloseable {
   public void produce(StreamSender out) {
     arena.hold();
     try {
-      boolean inPlace = out.connection() instanceof CudaServerConnection;
       if (out.connection() instanceof CudaServerConnection cuda) {
         cuda.show(arena);
       }
       out.schema(IpcMessage.schema(schema, IpcOption.DEFAULT));
-      for (Placed batch : batches) {
-        ByteBuffer flatbuffer = batch.flatbuffer().duplicate();
-        flatbuffer.order(java.nio.ByteOrder.LITTLE_ENDIAN);
+      for (PlacedBatch batch : batches) {
         MessageBody body =
-            inPlace ? lent(batch, ((CudaServerConnection) out.connection()).lend()) : copied(batch);
-        out.batch(flatbuffer, body, true);
+            out.connection() instanceof CudaServerConnection cuda
+                ? batch.lent(cuda.lend(() -> {}))
+                : batch.copied(arena.device(), arena.ready(), allocator);
+        out.batch(batch.metadata(), body, true);
       }
     } finally {
       arena.release();
     }
   }
 
-  private static MessageBody lent(Placed batch, Runnable freed) {
-    return new MessageBody(
-        batch.addresses(),
-        batch.lengths(),
-        batch.offsets(),
-        batch.packedLength(),
-        Lifetime.HELD,
-        freed);
-  }
-
-  private MessageBody copied(Placed batch) {
-    ArrowBuf block = hostCopy(batch, allocator);
-    return MessageBody.packed(
-        block.memoryAddress(),
-        batch.packedLength(),
-        batch.offsets(),
-        batch.lengths(),
-        Lifetime.RETAINED,
-        block::close);
-  }
-
   /** The packed body of a batch in host memory, owned by the caller. */
-  ArrowBuf hostCopy(Placed batch, BufferAllocator target) {
-    ArrowBuf block = target.buffer(batch.packedLength());
-    try {
-      block.setZero(0, batch.packedLength()); // what lies between the buffers is nobody's business
-      CudaStream stream = arena.device().copies();
-      for (int i = 0; i < batch.addresses().length; i++) {
-        long place = block.memoryAddress() + batch.offsets()[i];
-        stream.toHost(place, batch.addresses()[i], batch.lengths()[i]);
-      }
-      stream.synchronize();
-      return block;
-    } catch (RuntimeException e) {
-      block.close();
-      throw e;
-    }
+  ArrowBuf hostCopy(PlacedBatch batch, BufferAllocator target) {
+    return batch.hostCopy(arena.device(), arena.ready(), target);
   }
 
   /** The same data, copied to host memory batch by batch. */

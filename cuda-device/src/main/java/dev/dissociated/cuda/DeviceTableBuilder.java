@@ -2,27 +2,25 @@ package dev.dissociated.cuda;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
-import dev.dissociated.protocol.stream.IpcMessage;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.memory.ReferenceManager;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.VectorUnloader;
-import org.apache.arrow.vector.ipc.message.ArrowBuffer;
 import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
-import org.apache.arrow.vector.ipc.message.IpcOption;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * Collects the batches of a {@link DeviceTable} and brings them into one allocation that other
  * processes can open: from host memory, or from memory on the device that other libraries own. The
  * latter stays where it is when all of it lies in one allocation that has a handle; otherwise it is
- * gathered, once. Not thread-safe; close it unless {@link #build} has returned.
+ * gathered, once, on the device. Not thread-safe; close it unless {@link #build} has returned.
+ *
+ * <p>Who opens an allocation sees all of it: what other libraries have beside the table in the same
+ * allocation, and in small ones also their neighbours within 2 MiB, is shown with it.
  */
 public final class DeviceTableBuilder implements AutoCloseable {
   /**
@@ -44,16 +42,41 @@ public final class DeviceTableBuilder implements AutoCloseable {
       long[] addresses,
       long[] lengths,
       long stream,
-      Runnable release) {}
+      Runnable release) {
 
-  private record Pending(
-      ArrowRecordBatch host, DeviceBuffers device, long[] lengths, ArrowRecordBatch described) {
-    long bytes() {
-      long bytes = 0;
-      for (long length : lengths) {
-        bytes += CudaRecordBatch.align(length);
+    /**
+     * Columns of numbers without nulls, each one piece of memory, as {@code
+     * __cuda_array_interface__} tells them: its {@code data} pointer, and its {@code stream} (1 and
+     * 2 mean here what they mean there; wait for nothing is 0).
+     *
+     * @param rows values of each column
+     * @param addresses where each column starts on the device
+     * @param lengths bytes of each column
+     * @param release runs once, when the memory is not needed any longer, on any thread
+     */
+    public static DeviceBuffers ofColumns(
+        int rows, long[] addresses, long[] lengths, long stream, Runnable release) {
+      List<ArrowFieldNode> nodes = new ArrayList<>();
+      long[] places = new long[2 * addresses.length];
+      long[] sizes = new long[places.length];
+      for (int i = 0; i < addresses.length; i++) {
+        nodes.add(new ArrowFieldNode(rows, 0));
+        places[2 * i + 1] = addresses[i]; // in front of it the validity, which is not needed
+        sizes[2 * i + 1] = lengths[i];
       }
-      return bytes;
+      return new DeviceBuffers(rows, nodes, List.of(), places, sizes, stream, release);
+    }
+  }
+
+  /** A batch as it was given: from the host, or from the device. */
+  private record Pending(
+      ArrowRecordBatch host,
+      DeviceBuffers device,
+      boolean isOurs,
+      long[] lengths,
+      ArrowRecordBatch described) {
+    PlacedBatch at(long[] addresses) {
+      return PlacedBatch.of(described, addresses, lengths);
     }
   }
 
@@ -62,6 +85,7 @@ public final class DeviceTableBuilder implements AutoCloseable {
   private final BufferAllocator allocator;
   private final List<Pending> pending = new ArrayList<>();
   private boolean withEvent;
+  private boolean absolute;
 
   DeviceTableBuilder(CudaDevice device, Schema schema, BufferAllocator allocator) {
     this.device = device;
@@ -76,12 +100,8 @@ public final class DeviceTableBuilder implements AutoCloseable {
           Code.INVALID_ARGUMENT, "batch refused: it has another schema, has=" + batch.getSchema());
     }
     ArrowRecordBatch host = new VectorUnloader(batch, true, true).getRecordBatch();
-    pending.add(new Pending(host, null, lengthsOf(host), host));
+    pending.add(new Pending(host, null, false, PlacedBatch.lengthsOf(host), host));
     return this;
-  }
-
-  private static long[] lengthsOf(ArrowRecordBatch batch) {
-    return batch.getBuffersLayout().stream().mapToLong(ArrowBuffer::getSize).toArray();
   }
 
   /**
@@ -91,76 +111,101 @@ public final class DeviceTableBuilder implements AutoCloseable {
    * @throws DissociatedException PROTOCOL_VIOLATION when it does not fit the schema
    */
   public DeviceTableBuilder adopt(DeviceBuffers batch) {
-    ArrowRecordBatch described = describe(batch);
-    DeviceShape.check(
-        schema,
-        new dev.dissociated.protocol.stream.ReferencedBatch(
-            batch.rows(),
-            batch.nodes(),
-            batch.variadicCounts(),
-            batch.addresses(),
-            batch.lengths(),
-            Optional.empty(),
-            Optional.empty(),
-            () -> {}));
-    pending.add(new Pending(null, batch, batch.lengths().clone(), described));
+    return adopt(batch, false);
+  }
+
+  private DeviceTableBuilder adopt(DeviceBuffers batch, boolean isOurs) {
+    ArrowRecordBatch described = PlacedBatch.describe(batch);
+    PlacedBatch.check(schema, batch);
+    pending.add(new Pending(null, batch, isOurs, batch.lengths().clone(), described));
     return this;
   }
 
-  /** For its metadata: buffers that are long and lie nowhere, since nobody may read them here. */
-  private static ArrowRecordBatch describe(DeviceBuffers batch) {
-    List<ArrowBuf> buffers = new ArrayList<>();
-    for (long length : batch.lengths()) {
-      buffers.add(new ArrowBuf(ReferenceManager.NO_OP, null, length, 0).writerIndex(length));
-    }
-    return new ArrowRecordBatch(
-        batch.rows(),
-        batch.nodes(),
-        buffers,
-        org.apache.arrow.vector.compression.NoCompressionCodec.DEFAULT_BODY_COMPRESSION,
-        batch.variadicCounts(),
-        false);
+  /**
+   * Adds a batch that another library has exported: an {@code ArrowDeviceArray} of the Arrow C
+   * device interface, a struct array with one child for each field. It is taken over, which leaves
+   * the struct released; its own release callback is called once, when the table is closed and
+   * nobody reads it any more, when it has been copied, or by {@link #close}. Its {@code sync_event}
+   * is waited for here.
+   *
+   * <p>Slices are told by where they begin. Views, slices that begin within a byte of a bitmap, and
+   * slices of run-end encoded arrays are refused; nulls that the array does not count are counted.
+   *
+   * @param arrowDeviceArray address of the struct
+   * @throws DissociatedException INVALID_ARGUMENT or PROTOCOL_VIOLATION when it does not fit the
+   *     schema or lies on another device, UNSUPPORTED for what is said above, TIMED_OUT when its
+   *     event is not reached; the array is the caller's then
+   */
+  public DeviceTableBuilder adopt(long arrowDeviceArray) {
+    ForeignArray array = ForeignArray.read(device, schema, arrowDeviceArray);
+    adopt(array.buffers(), true);
+    array.take();
+    return this;
   }
 
-  /** Consumers wait for an event between processes, as well as the producer does. */
+  /**
+   * Does not wait for the streams that write adopted batches: the table can be announced while they
+   * still run, and consumers wait for an event between processes. What has to be copied is waited
+   * for all the same.
+   */
   public DeviceTableBuilder withEvent() {
     withEvent = true;
     return this;
   }
 
   /**
+   * Leaves every buffer where it is and tells addresses as they are, without a handle: for memory
+   * that has none, such as pools and managed memory, and for tables in several allocations, where a
+   * copy is worse than that only this process can read it in place. Other processes pass such a
+   * location over and get the stream another way.
+   */
+  public DeviceTableBuilder absolute() {
+    absolute = true;
+    return this;
+  }
+
+  /**
    * Makes the table; whatever was copied is there when this returns.
    *
-   * @throws DissociatedException RESOURCE_EXHAUSTED when the device has no room; the builder can be
+   * @throws DissociatedException RESOURCE_EXHAUSTED when the device has no room, INVALID_ARGUMENT
+   *     when the table is to be told by addresses and is not all on the device; the builder can be
    *     closed then
    */
   public DeviceTable build() {
-    for (Pending batch : pending) {
-      if (batch.device() != null) {
-        device.synchronize(batch.device().stream());
-      }
+    List<DeviceBuffers> adopted =
+        pending.stream().map(Pending::device).filter(java.util.Objects::nonNull).toList();
+    boolean all = adopted.size() == pending.size();
+    if (absolute && !all) {
+      throw new DissociatedException(
+          Code.INVALID_ARGUMENT, "host batches have no address on a device, batches=" + count(all));
     }
-    Optional<DeviceArena> inPlace = device.get(this::inPlace);
+    Writers writers = new Writers(device, adopted);
+    Optional<DeviceArena> inPlace = all ? inPlace(adopted) : Optional.empty();
+    if (inPlace.isEmpty() || !withEvent) {
+      writers.await();
+    }
     DeviceArena arena = inPlace.orElseGet(() -> DeviceArena.allocate(device, total()));
     try {
-      List<DeviceTable.Placed> placed = inPlace.isPresent() ? placedInPlace() : copied(arena);
-      long gathered = inPlace.isPresent() ? 0 : adoptedBytes();
+      List<PlacedBatch> placed = inPlace.isPresent() ? placedInPlace() : copied(arena);
       if (withEvent) {
-        recordEvent(arena);
+        arena.readableAfter(writers.event(arena.exporter()));
       }
+      long gathered = inPlace.isPresent() ? 0 : adoptedBytes();
       DeviceTable table = new DeviceTable(arena, schema, placed, allocator, gathered);
       finish(inPlace.isEmpty());
       return table;
     } catch (RuntimeException e) {
-      if (inPlace.isEmpty()) {
-        arena.close();
-      }
+      inPlace.ifPresentOrElse(DeviceArena::abandon, arena::close);
       throw e;
     }
   }
 
+  private long count(boolean all) {
+    return all ? 0 : pending.stream().filter(batch -> batch.host() != null).count();
+  }
+
   private long total() {
-    return pending.stream().mapToLong(Pending::bytes).sum();
+    return pending.stream().mapToLong(batch -> PlacedBatch.bytes(batch.lengths())).sum();
   }
 
   private long adoptedBytes() {
@@ -173,73 +218,35 @@ public final class DeviceTableBuilder implements AutoCloseable {
     return bytes;
   }
 
-  /** The one allocation that all adopted buffers lie in, if it can be opened by others. */
-  private Optional<DeviceArena> inPlace() {
-    long start = 0;
-    for (Pending batch : pending) {
-      if (batch.device() == null) {
-        return Optional.empty();
-      }
-      for (int i = 0; i < batch.lengths().length; i++) {
-        long address = batch.device().addresses()[i];
-        if (batch.lengths()[i] == 0) {
-          continue;
-        }
-        long found = Driver.attribute(Driver.Attribute.START, address);
-        long end = found + Driver.attribute(Driver.Attribute.SIZE, address);
-        boolean fits = (start == 0 || start == found) && batch.lengths()[i] <= end - address;
-        if (!fits || (address & 7) != 0 || !hasHandle(address)) {
-          return Optional.empty();
-        }
-        start = found;
-      }
+  /** The memory that all of it lies in, as it can be shown; empty where it has to be gathered. */
+  private Optional<DeviceArena> inPlace(List<DeviceBuffers> adopted) {
+    Runnable free = () -> adopted.forEach(batch -> batch.release().run());
+    if (absolute) {
+      List<AdoptedMemory.Range> ranges = AdoptedMemory.all(device, adopted);
+      return ranges.isEmpty()
+          ? Optional.empty()
+          : Optional.of(DeviceArena.adopt(device, ranges, free));
     }
-    if (start == 0) {
-      return Optional.empty();
-    }
-    long base = start;
-    byte[] handle = Driver.handleOf(base);
-    long size = Driver.attribute(Driver.Attribute.SIZE, base);
-    List<Pending> adopted = List.copyOf(pending);
-    return Optional.of(
-        DeviceArena.adopt(
-            device,
-            base,
-            size,
-            Optional.of(handle),
-            () -> adopted.forEach(batch -> batch.device().release().run())));
+    return AdoptedMemory.one(device, adopted)
+        .map(
+            range -> {
+              byte[] handle = device.get(() -> Driver.handleOf(range.start()));
+              return DeviceArena.adopt(
+                  device, range.start(), range.size(), Optional.of(handle), free);
+            });
   }
 
-  private static boolean hasHandle(long address) {
-    return Driver.attribute(Driver.Attribute.IS_MANAGED, address) == 0
-        && Driver.attribute(Driver.Attribute.HAS_HANDLE, address) != 0;
-  }
-
-  private List<DeviceTable.Placed> placedInPlace() {
-    List<DeviceTable.Placed> placed = new ArrayList<>();
+  private List<PlacedBatch> placedInPlace() {
+    List<PlacedBatch> placed = new ArrayList<>();
     for (Pending batch : pending) {
-      placed.add(placed(batch, batch.device().addresses().clone()));
+      placed.add(batch.at(batch.device().addresses().clone()));
     }
     return placed;
   }
 
-  private static DeviceTable.Placed placed(Pending batch, long[] addresses) {
-    ArrowRecordBatch described = batch.described();
-    ByteBuffer flatbuffer = IpcMessage.batch(described, IpcOption.DEFAULT, null);
-    long[] offsets =
-        described.getBuffersLayout().stream().mapToLong(ArrowBuffer::getOffset).toArray();
-    return new DeviceTable.Placed(
-        flatbuffer,
-        described.getLength(),
-        addresses,
-        batch.lengths(),
-        offsets,
-        described.computeBodyLength());
-  }
-
-  private List<DeviceTable.Placed> copied(DeviceArena arena) {
+  private List<PlacedBatch> copied(DeviceArena arena) {
     CudaStream stream = device.copies();
-    List<DeviceTable.Placed> placed = new ArrayList<>();
+    List<PlacedBatch> placed = new ArrayList<>();
     long next = arena.address();
     for (Pending batch : pending) {
       long[] addresses = new long[batch.lengths().length];
@@ -254,16 +261,10 @@ public final class DeviceTableBuilder implements AutoCloseable {
         }
         next += CudaRecordBatch.align(length);
       }
-      placed.add(placed(batch, addresses));
+      placed.add(batch.at(addresses));
     }
     stream.synchronize();
     return placed;
-  }
-
-  private void recordEvent(DeviceArena arena) {
-    Driver.Event event = device.get(Driver::createEvent);
-    device.copies().record(event);
-    arena.readableAfter(event);
   }
 
   /** What has been copied is given back. */
@@ -279,14 +280,20 @@ public final class DeviceTableBuilder implements AutoCloseable {
     }
   }
 
-  /** Gives back what has not become part of a table; adopted batches stay the caller's. */
+  /**
+   * Gives back what has not become part of a table. Adopted buffers stay the caller's; arrays that
+   * were taken over are released.
+   */
   @Override
   public void close() {
-    for (Pending batch : pending) {
+    List<Pending> left = List.copyOf(pending);
+    pending.clear();
+    for (Pending batch : left) {
       if (batch.host() != null) {
         batch.host().close();
+      } else if (batch.isOurs()) {
+        batch.device().release().run();
       }
     }
-    pending.clear();
   }
 }

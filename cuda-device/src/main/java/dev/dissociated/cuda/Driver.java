@@ -56,7 +56,7 @@ final class Driver {
   }
 
   /** A device address as the binding has it, which hides the number from others. */
-  private static final class Address extends CUdeviceptr {
+  static final class Address extends CUdeviceptr {
     long value() {
       return getNativePointer() + getByteOffset();
     }
@@ -69,7 +69,20 @@ final class Driver {
     }
   }
 
+  /** The binding keeps the number of what it wraps to itself. */
+  private static final Field POINTER = pointerField();
+
   private Driver() {}
+
+  private static Field pointerField() {
+    try {
+      Field field = NativePointerObject.class.getDeclaredField("nativePointer");
+      field.setAccessible(true);
+      return field;
+    } catch (ReflectiveOperationException e) {
+      throw new ExceptionInInitializerError(e);
+    }
+  }
 
   private static void check(int code, String function) {
     check(code, function, "");
@@ -229,14 +242,25 @@ final class Driver {
   /** A stream that another library has made; 0, 1 and 2 name the default streams. */
   static CUstream streamOf(long handle) {
     CUstream stream = new CUstream();
+    setPointer(stream, handle);
+    return stream;
+  }
+
+  private static void setPointer(NativePointerObject object, long pointer) {
     try {
-      Field field = NativePointerObject.class.getDeclaredField("nativePointer");
-      field.setAccessible(true);
-      field.setLong(stream, handle);
-    } catch (ReflectiveOperationException e) {
+      POINTER.setLong(object, pointer);
+    } catch (IllegalAccessException e) {
       throw new IllegalStateException(e);
     }
-    return stream;
+  }
+
+  /** The driver's handle of a stream, as other libraries take it. */
+  static long valueOf(CUstream stream) {
+    try {
+      return POINTER.getLong(stream);
+    } catch (IllegalAccessException e) {
+      throw new IllegalStateException(e);
+    }
   }
 
   static void waitFor(CUstream stream, CUevent event) {
@@ -255,8 +279,21 @@ final class Driver {
     check(JCudaDriver.cuEventRecord(event, stream), "cuEventRecord");
   }
 
-  static void synchronize(CUevent event) {
-    check(JCudaDriver.cuEventSynchronize(event), "cuEventSynchronize");
+  /** Whether all that was started before the event was recorded last is done. */
+  static boolean isReached(CUevent event) {
+    int code = JCudaDriver.cuEventQuery(event);
+    if (code == CUresult.CUDA_ERROR_NOT_READY) {
+      return false;
+    }
+    check(code, "cuEventQuery");
+    return true;
+  }
+
+  /** An event that another library has made. */
+  static Event eventOf(long handle) {
+    Event event = new Event();
+    setPointer(event, handle);
+    return event;
   }
 
   static void destroy(CUevent event) {

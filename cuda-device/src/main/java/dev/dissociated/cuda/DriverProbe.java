@@ -49,7 +49,7 @@ record DriverProbe(Optional<String> failure, int version, int devices) {
           "cuEventCreate",
           "cuEventDestroy_v2",
           "cuEventRecord",
-          "cuEventSynchronize",
+          "cuEventQuery",
           "cuIpcGetMemHandle",
           "cuIpcOpenMemHandle_v2",
           "cuIpcCloseMemHandle",

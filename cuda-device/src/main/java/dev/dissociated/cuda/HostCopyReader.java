@@ -13,15 +13,12 @@ import org.apache.arrow.vector.types.pojo.Schema;
 /** A table on a device as vectors in host memory, one batch at a time. Not thread-safe. */
 final class HostCopyReader extends ArrowReader {
   private final DeviceTable table;
-  private final Iterator<DeviceTable.Placed> batches;
+  private final Iterator<PlacedBatch> batches;
   private Runnable onClose;
   private long read;
 
   HostCopyReader(
-      DeviceTable table,
-      List<DeviceTable.Placed> batches,
-      BufferAllocator allocator,
-      Runnable onClose) {
+      DeviceTable table, List<PlacedBatch> batches, BufferAllocator allocator, Runnable onClose) {
     super(allocator);
     this.table = table;
     this.batches = batches.iterator();
@@ -39,7 +36,7 @@ final class HostCopyReader extends ArrowReader {
     if (!batches.hasNext()) {
       return false;
     }
-    DeviceTable.Placed batch = batches.next();
+    PlacedBatch batch = batches.next();
     try (ArrowBuf body = table.hostCopy(batch, allocator)) {
       Message message = Message.getRootAsMessage(batch.flatbuffer().duplicate());
       ArrowRecordBatch loaded = MessageSerializer.deserializeRecordBatch(message, body);

@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
+import org.apache.arrow.memory.util.MemoryUtil;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
 /** Reads tables on the device in a JVM of its own, as it is told line by line. */
@@ -46,6 +47,8 @@ final class Consumer {
           yield "OK";
         }
         case "next" -> next(READERS.get(w[1]));
+        case "ordered" -> ordered(READERS.get(w[1]));
+        case "device" -> String.valueOf(BATCHES.get(Integer.parseInt(w[1])).device());
         case "batch" -> print(BATCHES.get(Integer.parseInt(w[1])));
         case "address" -> String.valueOf(BATCHES.get(Integer.parseInt(w[1])).address(1));
         case "free" -> {
@@ -86,6 +89,20 @@ final class Consumer {
     }
     BATCHES.add(batch);
     return (BATCHES.size() - 1) + " " + print(batch);
+  }
+
+  /** The first number, fetched by a stream that is held back, and not by this thread waiting. */
+  private static String ordered(DeviceReader reader) {
+    CudaStream stream = new CudaStream(Cuda.device(0));
+    long host = MemoryUtil.allocateMemory(Long.BYTES);
+    try (DeviceRecordBatch batch = reader.next(stream.handle())) {
+      stream.toHost(host, batch.address(1), Long.BYTES);
+      stream.synchronize();
+      return String.valueOf(MemoryUtil.getLong(host));
+    } finally {
+      MemoryUtil.freeMemory(host);
+      stream.close();
+    }
   }
 
   private static String all(String location, String ticket) {

@@ -198,6 +198,85 @@ class DeviceTableTest {
   }
 
   @Test
+  void shouldTellAddressesAsTheyAreWithoutAHandle() {
+    AtomicInteger released = new AtomicInteger();
+    long one = allocate(1 << 21);
+    long other = allocate(1 << 21);
+    DeviceBuffers batch = foreign(0, released, one, one + 4096, other, other + 4096, other + 65536);
+    try (DeviceTableBuilder builder =
+        DeviceTable.on(Cuda.device(0), Tables.SCHEMA, exporter.allocator)) {
+      exporter.sources.put("absolute", builder.adopt(batch).absolute().build());
+    }
+    DissociatedUri location = exporter.location("absolute");
+    assertEquals(Optional.empty(), location.remoteHandle());
+    try (DeviceReader reader = open("absolute");
+        DeviceRecordBatch read = reader.next()) {
+      assertEquals(one + 4096, read.address(1));
+      assertEquals(other + 65536, read.address(4));
+      assertEquals(print(9, 0), printed(read));
+      DeviceImport memory = DeviceImport.open(CudaLocation.of(location).orElseThrow());
+      assertThrows(DissociatedException.class, () -> memory.resolve(one - 8, 8));
+      assertThrows(DissociatedException.class, () -> memory.resolve(one + (1 << 21) - 8, 16));
+      assertThrows(DissociatedException.class, () -> memory.resolve(8, 8), "no offsets");
+      memory.close();
+    }
+    assertEquals(0, released.get());
+    exporter.close();
+    exporter = new Exporter();
+    await(() -> released.get() == 1);
+    free(one);
+    free(other);
+  }
+
+  private static void await(java.util.function.BooleanSupplier done) {
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+    while (!done.getAsBoolean()) {
+      assertTrue(System.nanoTime() < deadline, "not within 60 s");
+      java.util.concurrent.locks.LockSupport.parkNanos(1_000_000);
+    }
+  }
+
+  @Test
+  void shouldTakeColumnsAsTheArrayInterfaceTellsThem() throws Exception {
+    long base = allocate(1 << 21);
+    Schema schema =
+        new Schema(
+            List.of(
+                Field.notNullable("a", new ArrowType.Int(64, true)),
+                Field.notNullable("b", new ArrowType.Int(32, true))));
+    long host = MemoryUtil.allocateMemory(16);
+    MemoryUtil.putLong(host, 4711);
+    MemoryUtil.putLong(host + 8, 0x0000_0002_0000_0001L);
+    Cuda.device(0).copies().toDevice(base + 512, host, 8);
+    Cuda.device(0).copies().toDevice(base, host + 8, 8);
+    Cuda.device(0).copies().synchronize();
+    MemoryUtil.freeMemory(host);
+    AtomicInteger released = new AtomicInteger();
+    try (DeviceTableBuilder builder = DeviceTable.on(Cuda.device(0), schema, exporter.allocator)) {
+      DissociatedException thrown =
+          assertThrows(
+              DissociatedException.class,
+              () ->
+                  builder.adopt(
+                      DeviceBuffers.ofColumns(
+                          2, new long[] {base + 512, base}, new long[] {8, 8}, 1, () -> {})));
+      assertEquals(Code.PROTOCOL_VIOLATION, thrown.code());
+      builder.adopt(
+          DeviceBuffers.ofColumns(
+              1, new long[] {base + 512, base}, new long[] {8, 8}, 1, released::incrementAndGet));
+      try (DeviceTable table = builder.build();
+          ArrowReader reader = table.reader(exporter.allocator)) {
+        assertEquals(0, table.gatheredBytes());
+        assertTrue(reader.loadNextBatch());
+        assertEquals(4711L, reader.getVectorSchemaRoot().getVector(0).getObject(0));
+        assertEquals(1, reader.getVectorSchemaRoot().getVector(1).getObject(0));
+      }
+    }
+    assertEquals(1, released.get());
+    free(base);
+  }
+
+  @Test
   void shouldRefuseWhatIsNotOnTheDeviceOrDoesNotFit() {
     AtomicInteger released = new AtomicInteger();
     long base = allocate(1 << 21);
@@ -240,7 +319,7 @@ class DeviceTableTest {
   @Test
   void shouldExportForTheDeviceInterface() {
     exporter.add("t", 1, 1, ROWS);
-    long array = MemoryUtil.allocateMemory(ArrowDeviceArrays.LENGTH);
+    long array = MemoryUtil.allocateMemory(DeviceArrayLayout.LENGTH);
     try (DeviceReader reader = open("t")) {
       DeviceRecordBatch batch = reader.next();
       batch.exportTo(array);

@@ -16,6 +16,8 @@ final class EntryPoints {
     calls.put("device", () -> Cuda.device(0));
     calls.put("on", () -> DeviceTable.on(null, Tables.SCHEMA, null));
     calls.put("copyOf", () -> DeviceTable.copyOf(null, null, null));
+    calls.put("live", () -> LiveDeviceSource.on(null, Tables.SCHEMA, null, 1, null));
+    calls.put("export", () -> ArrowDeviceStreams.export(null, 0));
     CudaTransport transport = new CudaTransport();
     calls.put("listen", () -> transport.listen(ListenOptions.anywhere(1 << 20), null));
     calls.put("connect", () -> transport.connect(DissociatedUri.of("cuda", "", "/none.sock")));

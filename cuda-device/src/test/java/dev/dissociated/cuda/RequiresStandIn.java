@@ -1,5 +1,6 @@
 package dev.dissociated.cuda;
 
+import java.lang.annotation.Inherited;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 import org.junit.jupiter.api.extension.ConditionEvaluationResult;
@@ -8,6 +9,7 @@ import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
 /** Tests on the stand-in driver: skipped, with the reason, where no compiler can build it. */
+@Inherited
 @Retention(RetentionPolicy.RUNTIME)
 @ExtendWith(RequiresStandIn.Condition.class)
 public @interface RequiresStandIn {

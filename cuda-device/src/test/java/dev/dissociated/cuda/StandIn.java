@@ -52,11 +52,15 @@ public final class StandIn {
         Cuda.LIBRARY_VARIABLE, library().toString(), "STANDIN_CUDA_DIR", folder.toString());
   }
 
+  /** Its sources. */
+  static Path sources() {
+    return ROOT.resolve("tests/standin-cuda");
+  }
+
   private static Built build() {
-    Path sources = ROOT.resolve("tests/standin-cuda");
     Path folder = ROOT.resolve("cuda-device/target/standin-cuda");
     Path library = folder.resolve("libcuda.so.1").toAbsolutePath().normalize();
-    try (Stream<Path> listed = Files.list(sources)) {
+    try (Stream<Path> listed = Files.list(sources())) {
       Files.createDirectories(folder);
       // Several JVMs may build it at once: each its own, and the last one stays.
       Path own = folder.resolve("libcuda." + ProcessHandle.current().pid());

@@ -4,11 +4,18 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.annotation.Retention;
+import java.lang.annotation.RetentionPolicy;
+import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeEach;
@@ -18,6 +25,12 @@ import org.junit.jupiter.api.io.TempDir;
 /** Every rule of the stand-in driver is broken once, and it is seen. */
 @RequiresStandIn
 class StandInRulesTest {
+  /** The rules of the driver that a test breaks, as its header names them. */
+  @Retention(RetentionPolicy.RUNTIME)
+  private @interface Breaks {
+    String[] value();
+  }
+
   private static final String OK = "OK";
   private static final int FLAGS = 1;
   private static final long MIB = 1 << 20;
@@ -73,6 +86,35 @@ class StandInRulesTest {
   }
 
   @Test
+  void shouldBreakEveryRuleThatTheDriverHas() throws Exception {
+    Set<String> broken = new TreeSet<>();
+    for (Method test : StandInRulesTest.class.getDeclaredMethods()) {
+      if (test.isAnnotationPresent(Breaks.class)) {
+        broken.addAll(List.of(test.getAnnotation(Breaks.class).value()));
+      }
+    }
+    String header = Files.readString(StandIn.sources().resolve("standin.h"));
+    assertEquals(found("//   rule ([a-z-]+): ", header), broken);
+    StringBuilder code = new StringBuilder();
+    try (Stream<Path> files = Files.list(StandIn.sources())) {
+      for (Path file : files.filter(name -> name.toString().endsWith(".c")).toList()) {
+        code.append(Files.readString(file));
+      }
+    }
+    Set<String> written = found("violation\\(\"([a-z-]+)\"", code.toString());
+    assertEquals(4, written.size(), written::toString);
+    assertTrue(broken.containsAll(written), () -> written + " are not all among " + broken);
+  }
+
+  private static Set<String> found(String pattern, String text) {
+    return Pattern.compile(pattern)
+        .matcher(text)
+        .results()
+        .map(match -> match.group(1))
+        .collect(Collectors.toCollection(TreeSet::new));
+  }
+
+  @Test
   void shouldExchangeMemoryBetweenProcesses() throws Exception {
     String address = value(exporter, "alloc 4096");
     assertEquals(OK, exporter.ask("put " + address + " cafe -"));
@@ -86,6 +128,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("initialise-first")
   void shouldNeedInitialisation() throws Exception {
     try (Child fresh = Child.start(StandIn.environment(folder), RawDriver.class)) {
       assertEquals("CUDA_ERROR_NOT_INITIALIZED", fresh.ask("alloc 4096"));
@@ -93,6 +136,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("context-first")
   void shouldNeedAContextOnTheThread() throws Exception {
     String handle = exported(4096);
     assertEquals(OK, importer.ask("nocontext"));
@@ -103,6 +147,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("no-host-access")
   void shouldKillAHostThatReadsADeviceAddress() throws Exception {
     String said = exporter.ask("touch " + value(exporter, "alloc 4096"));
     assertTrue(said == null || said.startsWith("#"), said); // the JVM says what it died of
@@ -110,6 +155,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("range-in-one-allocation")
   void shouldRefuseRangesOutsideTheAllocation() throws Exception {
     long address = Long.parseLong(value(exporter, "alloc 4096"));
     assertEquals("CUDA_ERROR_INVALID_VALUE", exporter.ask("get " + (address + 4095) + " 2"));
@@ -117,6 +163,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("free-once")
   void shouldRefuseToFreeTwiceAndInTheMiddle() throws Exception {
     long address = Long.parseLong(value(exporter, "alloc 4096"));
     assertEquals("CUDA_ERROR_INVALID_VALUE", exporter.ask("free " + (address + 512)));
@@ -125,6 +172,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("memory-is-limited")
   void shouldRunOutOfMemory() throws Exception {
     assertEquals("CUDA_ERROR_OUT_OF_MEMORY", exporter.ask("alloc " + 257 * MIB));
     String most = value(exporter, "alloc " + 256 * MIB);
@@ -133,12 +181,14 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("no-own-handle")
   void shouldRefuseToOpenItsOwnHandle() throws Exception {
     assertEquals(
         "CUDA_ERROR_INVALID_CONTEXT", exporter.ask("open " + exported(4096) + " " + FLAGS));
   }
 
   @Test
+  @Breaks("opens-are-counted")
   void shouldOpenTwiceAtOneAddressAndCount() throws Exception {
     long opened = StandIn.count(folder, importer.pid(), "cuIpcOpenMemHandle_v2");
     String handle = exported(4096);
@@ -154,11 +204,13 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("lazy-peer-access")
   void shouldNeedLazyPeerAccess() throws Exception {
     assertEquals("CUDA_ERROR_INVALID_VALUE", importer.ask("open " + exported(4096) + " 0"));
   }
 
   @Test
+  @Breaks("handle-unchanged")
   void shouldRefuseGarbageHandles() throws Exception {
     String handle = exported(4096);
     assertEquals("CUDA_ERROR_INVALID_VALUE", importer.ask("open " + "00".repeat(64) + " 1"));
@@ -170,6 +222,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("handle-alive")
   void shouldRefuseStaleHandles() throws Exception {
     String address = value(exporter, "alloc 4096");
     String handle = value(exporter, "handle " + address);
@@ -181,6 +234,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("handles-of-plain-memory")
   void shouldHaveNoHandlesForPoolsManagedAndImportedMemory() throws Exception {
     String imported = value(importer, "open " + exported(4096) + " 1");
     assertEquals("CUDA_ERROR_INVALID_VALUE", importer.ask("handle " + imported));
@@ -191,6 +245,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("blocks-are-shared")
   void shouldShowTheWholeBlockOfSmallAllocations() throws Exception {
     String secret = value(exporter, "alloc 4096");
     assertEquals(OK, exporter.ask("put " + secret + " 5ec4e7 -"));
@@ -201,6 +256,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks({"free-while-imported", "use-after-free"})
   void shouldSeeMemoryFreedWhileImported() throws Exception {
     String address = value(exporter, "alloc 4096");
     assertEquals(OK, exporter.ask("put " + address + " 42 -"));
@@ -212,6 +268,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("exit-while-imported")
   void shouldSeeAnExporterEndWhileImported() throws Exception {
     value(importer, "open " + exported(4096) + " 1");
     assertEquals(0, exporter.exit());
@@ -219,6 +276,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("the-dead-hold-nothing")
   void shouldForgetDeadImporters() throws Exception {
     String address = value(exporter, "alloc 4096");
     value(importer, "open " + value(exporter, "handle " + address) + " 1");
@@ -228,6 +286,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("the-dead-leave-nothing")
   void shouldSweepTheFilesOfDeadProcesses() throws Exception {
     exported(4096);
     assertEquals(1, StandIn.files(folder).size());
@@ -237,6 +296,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("streams-are-late")
   void shouldBeLateWithoutSynchronisation() throws Exception {
     try (Child late = process(Map.of("STANDIN_CUDA_DELAY_US", "300000"))) {
       String address = value(late, "alloc 4096");
@@ -250,6 +310,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("events-between-processes")
   void shouldOrderProcessesByEvents() throws Exception {
     try (Child late = process(Map.of("STANDIN_CUDA_DELAY_US", "300000"))) {
       String address = value(late, "alloc 4096");
@@ -274,6 +335,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("close-while-busy")
   void shouldSeeAnImportClosedWhileAStreamReadsIt() throws Exception {
     try (Child late = process(Map.of("STANDIN_CUDA_DELAY_US", "300000"))) {
       String there = value(late, "open " + exported(4096) + " 1");
@@ -285,6 +347,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("peers-only")
   void shouldRefuseDevicesThatCannotReachEachOther() throws Exception {
     Map<String, String> apart = Map.of("STANDIN_CUDA_DEVICES", "2", "STANDIN_CUDA_NO_PEERS", "1");
     try (Child other = process(apart)) {
@@ -296,6 +359,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("addresses-come-again")
   void shouldUseAddressesAgainInEveryProcess() throws Exception {
     String address = value(exporter, "alloc " + 2 * MIB);
     assertEquals(address, value(importer, "alloc " + 2 * MIB));
@@ -304,6 +368,7 @@ class StandInRulesTest {
   }
 
   @Test
+  @Breaks("files-go-first")
   void shouldRemoveItsFiles() throws Exception {
     exported(4096);
     assertEquals(OK, exporter.ask("event e 6"));

@@ -51,7 +51,8 @@ final class Tables {
 
   /** A table of so many batches in one arena. */
   static DeviceTable onDevice(BufferAllocator allocator, int seed, int batches, int rows) {
-    try (DeviceTableBuilder builder = DeviceTable.on(Cuda.device(0), SCHEMA, allocator)) {
+    CudaDevice device = Cuda.device(Integer.getInteger("tables.device", 0));
+    try (DeviceTableBuilder builder = DeviceTable.on(device, SCHEMA, allocator)) {
       for (int i = 0; i < batches; i++) {
         try (VectorSchemaRoot root = batch(allocator, seed, i, rows)) {
           builder.copy(root);

@@ -23,7 +23,15 @@ final class DeviceEndpoint implements DeviceReader {
 
   @Override
   public DeviceRecordBatch next() {
-    DeviceRecordBatch batch = reader.next();
+    return noted(reader.next());
+  }
+
+  @Override
+  public DeviceRecordBatch next(long stream) {
+    return noted(reader.next(stream));
+  }
+
+  private DeviceRecordBatch noted(DeviceRecordBatch batch) {
     if (batch == null) {
       exchange.ended();
     }

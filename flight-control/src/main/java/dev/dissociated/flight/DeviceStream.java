@@ -61,11 +61,20 @@ public final class DeviceStream implements DeviceReader {
 
   @Override
   public DeviceRecordBatch next() {
+    return next(DeviceReader::next);
+  }
+
+  @Override
+  public DeviceRecordBatch next(long stream) {
+    return next(reader -> reader.next(stream));
+  }
+
+  private DeviceRecordBatch next(Function<DeviceReader, DeviceRecordBatch> read) {
     if (closed) {
       throw new IllegalStateException("the stream is closed");
     }
     Schema first = schema();
-    DeviceRecordBatch batch = current.next();
+    DeviceRecordBatch batch = read.apply(current);
     while (batch == null && !endpoints.isEmpty()) {
       copiedBefore += current.copiedBytes();
       current.close();
@@ -78,7 +87,7 @@ public final class DeviceStream implements DeviceReader {
                 + " later="
                 + current.schema());
       }
-      batch = current.next();
+      batch = read.apply(current);
     }
     return batch;
   }

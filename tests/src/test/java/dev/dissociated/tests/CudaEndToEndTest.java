@@ -90,6 +90,46 @@ class CudaEndToEndTest {
     assertEquals(List.of(), StandIn.violations(folder));
   }
 
+  private JsonNode ran(Place place, String uri, String name) throws Exception {
+    try (Program client = Program.javaMain(place, DeviceClient.class, uri, name)) {
+      JsonNode read = client.json();
+      assertEquals(0, client.exit(), client.errors());
+      return read;
+    }
+  }
+
+  @Test
+  void shouldPassAddressesOverThatOnlyTheirOwnProcessKnows() throws Exception {
+    try (Program server = Program.listening(device, DeviceServer.class)) {
+      JsonNode said = server.json();
+      assertEquals(0, said.get("copied").asLong(), "in its own process it is read in place");
+      JsonNode read = ran(device, said.get("flight").asText(), "absolute");
+      assertEquals(DeviceServer.ROWS, read.get("rows").asLong());
+      assertTrue(read.get("copied").asLong() > 8L * DeviceServer.ROWS, read.toString());
+      assertEquals(0, StandIn.count(folder, read.get("pid").asLong(), "cuIpcOpenMemHandle_v2"));
+      assertEquals(List.of(), StandIn.violations(folder));
+    }
+  }
+
+  @Test
+  void shouldServeLiveStreamsInPlaceAndByCopies() throws Exception {
+    try (Program server = Program.listening(device, DeviceServer.class)) {
+      String uri = server.json().get("flight").asText();
+      JsonNode read = ran(device, uri, "live");
+      long rows = (long) DeviceServer.BATCHES * DeviceServer.ROWS;
+      assertEquals(rows, read.get("rows").asLong());
+      assertEquals(0, read.get("copied").asLong());
+      assertEquals(1, StandIn.count(folder, read.get("pid").asLong(), "cuIpcOpenMemHandle_v2"));
+      try (Program get = Program.java(none, "get", uri, "live", "--json")) {
+        assertEquals(0, get.exit(), get.errors());
+        JsonNode host = get.json();
+        assertEquals("shm", host.get("via").asText());
+        assertEquals(rows, host.get("rows").asLong());
+      }
+      assertEquals(List.of(), StandIn.violations(folder));
+    }
+  }
+
   @Test
   void shouldDoAllElseWithoutCuda() throws Exception {
     try (Served served = Served.java(none, SERVED)) {

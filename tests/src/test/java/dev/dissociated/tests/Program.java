@@ -68,6 +68,17 @@ final class Program implements AutoCloseable {
     return start(place, false, main.getName(), words);
   }
 
+  /** {@code ./dissociated WORDS} with that on its standard input. */
+  static Program javaWithInput(byte[] input, String... words) throws IOException {
+    Program program = start(Place.HERE, true, COMMAND, words);
+    try (OutputStream standardInput = program.process.getOutputStream()) {
+      standardInput.write(input);
+    } catch (IOException e) {
+      // It has ended, or wants no more: its exit code says whether that is as it should be.
+    }
+    return program;
+  }
+
   /** A main class of the tests that is told things, line by line. */
   static Program listening(Place place, Class<?> main) throws IOException {
     return start(place, true, main.getName());
@@ -111,6 +122,13 @@ final class Program implements AutoCloseable {
     command.addAll(List.of(pythonInterpreter(), "-c", script));
     command.addAll(List.of(words));
     return new Program(command, place.environment(), false);
+  }
+
+  /** A Python script that goes on until its standard input ends. */
+  static Program pythonListening(String script, String... words) throws IOException {
+    List<String> command = new ArrayList<>(List.of(pythonInterpreter(), "-c", script));
+    command.addAll(List.of(words));
+    return new Program(command, Map.of(), true);
   }
 
   static List<String> javaCommand(String main) {

@@ -15,6 +15,23 @@ public interface DeviceReader extends AutoCloseable {
    */
   DeviceRecordBatch next();
 
+  /**
+   * The next batch, for work in one stream of the device's driver: what is started in it from now
+   * on may read the batch. Where the producer announces batches that are still being written, that
+   * stream waits for them, and not this thread, as {@link #next()} does. The batch is {@linkplain
+   * DeviceRecordBatch#usedBy used by} the stream. Null at the end of a complete stream.
+   *
+   * @param stream the driver's handle, for example a {@code CUstream}; 0 for the default one
+   * @throws DissociatedException when the stream broke
+   */
+  default DeviceRecordBatch next(long stream) {
+    DeviceRecordBatch batch = next();
+    if (batch != null) {
+      batch.usedBy(stream);
+    }
+    return batch;
+  }
+
   /** Bytes of bodies that were copied to the device by this process, since they came otherwise. */
   long copiedBytes();
 

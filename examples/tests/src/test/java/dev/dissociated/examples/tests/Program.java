@@ -11,6 +11,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -29,8 +30,10 @@ final class Program implements AutoCloseable {
   private final BlockingQueue<String> lines = new LinkedBlockingQueue<>();
   private final StringBuffer printed = new StringBuffer();
 
-  private Program(List<String> command) throws IOException {
-    process = new ProcessBuilder(command).redirectErrorStream(true).start();
+  private Program(List<String> command, Map<String, String> environment) throws IOException {
+    ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+    builder.environment().putAll(environment);
+    process = builder.start();
     Thread reader = new Thread(this::read, "output-of-" + process.pid());
     reader.setDaemon(true);
     reader.start();
@@ -38,6 +41,12 @@ final class Program implements AutoCloseable {
 
   /** A main class, in a JVM with the flags of this one that the examples' own launcher gives. */
   static Program java(Class<?> main, String... arguments) throws IOException {
+    return java(Map.of(), main, arguments);
+  }
+
+  /** The same with more in its environment. */
+  static Program java(Map<String, String> environment, Class<?> main, String... arguments)
+      throws IOException {
     List<String> command = new ArrayList<>();
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
     for (String flag : ManagementFactory.getRuntimeMXBean().getInputArguments()) {
@@ -47,7 +56,7 @@ final class Program implements AutoCloseable {
     }
     command.addAll(List.of("-cp", System.getProperty("java.class.path"), main.getName()));
     command.addAll(List.of(arguments));
-    return new Program(command);
+    return new Program(command, environment);
   }
 
   /** A Python file of an example; the test is skipped where no interpreter is named. */
@@ -61,7 +70,7 @@ final class Program implements AutoCloseable {
     List<String> command = new ArrayList<>();
     command.addAll(List.of(interpreter, EXAMPLES.resolve(file).toString()));
     command.addAll(List.of(arguments));
-    return new Program(command);
+    return new Program(command, Map.of());
   }
 
   private static boolean requiresPython() {
