@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import struct
@@ -17,7 +18,8 @@ HUGE_PAGE = 2 << 20
 MAP_FIXED = 0x10
 MAP_NORESERVE = 0x4000
 _MADV_COLLAPSE = 25
-_PATIENCE, _PATIENCE_EACH = 0.02, 0.003  # seconds; as much of small pages takes 1 to 3 ms
+_PATIENCE, _PATIENCE_EACH = 0.1, 0.003  # seconds; as much of small pages takes 1 to 3 ms
+_JOINED_AT_ONCE = 64 << 20  # each call waits for every processor once
 _MREMAP_MAYMOVE = 1
 _MREMAP_DONTUNMAP = 4
 _PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61  # of an entry of the page map
@@ -86,11 +88,16 @@ def make_huge_pages(descriptor: int, address: int, size: int) -> None:
     if address % HUGE_PAGE:
         return
     give_up = time.monotonic() + _PATIENCE
-    for at in range(0, size - HUGE_PAGE + 1, HUGE_PAGE):
-        os.posix_fallocate(descriptor, at, PAGE)
-        if _libc.madvise(address + at, HUGE_PAGE, _MADV_COLLAPSE):
-            return  # before Linux 6.1, or without memory in one piece
-        give_up += _PATIENCE_EACH
+    whole = size // HUGE_PAGE * HUGE_PAGE
+    for start in range(0, whole, _JOINED_AT_ONCE):
+        length = min(_JOINED_AT_ONCE, whole - start)
+        for at in range(start, start + length, HUGE_PAGE):
+            os.posix_fallocate(descriptor, at, PAGE)
+        if _libc.madvise(address + start, length, _MADV_COLLAPSE):
+            if ctypes.get_errno() == errno.EINVAL:
+                return  # before Linux 6.1
+            os.posix_fallocate(descriptor, start, length)  # there was none in one piece for some
+        give_up += _PATIENCE_EACH * length / HUGE_PAGE
         if time.monotonic() > give_up:
             return  # the kernel has to find memory in one piece first
 

@@ -44,9 +44,12 @@ final class HugePaging {
   /**
    * What making huge pages may take in all, and for each: as much of small ones takes 1 to 3 ms.
    */
-  private static final long PATIENCE_NANOS = 20_000_000;
+  private static final long PATIENCE_NANOS = 100_000_000;
 
   private static final long PATIENCE_NANOS_EACH = 3_000_000;
+
+  /** Each call waits for every processor once. */
+  private static final long JOINED_AT_ONCE = 64L << 20;
 
   private static volatile int unjoinable; // the error by which that is known
 
@@ -158,24 +161,27 @@ final class HugePaging {
    *
    * @param address where the file is mapped, writable
    * @param from where the part begins, and {@code to} where it ends, in whole pages
-   * @return up to where there are pages; from there on, huge ones cannot be had, or not quickly
+   * @return up to where all pages are made; from there on, huge ones cannot be had, or not quickly
    */
   static long make(int fd, long address, long from, long to) {
     long at = from;
     long giveUp = System.nanoTime() + PATIENCE_NANOS;
     while (unjoinable == 0 && (address + at) % SIZE == 0 && to - at >= SIZE) {
-      if (Libc.fallocate(fd, 0, at, Linux.PAGE) < 0) {
-        break; // to be told by whoever makes small ones
+      long step = Math.min(JOINED_AT_ONCE, (to - at) / SIZE * SIZE);
+      for (long page = at; page < at + step; page += SIZE) {
+        if (Libc.fallocate(fd, 0, page, Linux.PAGE) < 0) {
+          return at; // to be told by whoever makes small ones
+        }
       }
-      int error = collapse(address + at);
-      if (error == Linux.EINVAL) {
-        unjoinable = error; // before Linux 6.1, and where the administrator denies them
+      if (Libc.madvise(address + at, step, MADV_COLLAPSE) < 0) {
+        if (Native.getLastError() == Linux.EINVAL) {
+          unjoinable = Linux.EINVAL; // before Linux 6.1, and where the administrator denies them
+          break;
+        }
+        Linux.populate(address + at, step); // for some there was no memory in one piece
       }
-      if (error != 0) {
-        break;
-      }
-      at += SIZE;
-      giveUp += PATIENCE_NANOS_EACH;
+      at += step;
+      giveUp += PATIENCE_NANOS_EACH * (step / SIZE);
       if (System.nanoTime() - giveUp > 0) {
         break; // the kernel has to find memory in one piece first
       }
