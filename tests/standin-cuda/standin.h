@@ -7,6 +7,7 @@
 //   STANDIN_CUDA_DEVICES     number of devices, at most 8; default 1, 0 is a driver without any
 //   STANDIN_CUDA_MEMORY_MB   memory of each device and process; default 256
 //   STANDIN_CUDA_DELAY_US    how late each operation of a stream starts; default 2000
+//   STANDIN_CUDA_GATE        streams stand still while there is a file of that name
 //   STANDIN_CUDA_VERSION     what cuDriverGetVersion says; default 12060
 //   STANDIN_CUDA_INIT        what cuInit returns; default 0
 //   STANDIN_CUDA_NO_PEERS    set: devices cannot reach each other's memory

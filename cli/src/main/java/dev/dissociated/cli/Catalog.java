@@ -108,7 +108,7 @@ final class Catalog implements TicketSource, AutoCloseable {
     List<String> names = new ArrayList<>(files.keySet());
     if (store != null) {
       store.list().stream()
-          .filter(object -> object.type() != ObjectType.PICKLE)
+          .filter(object -> object.type() != ObjectType.PICKLE && !object.isOnDevice())
           .forEach(object -> names.add(object.name()));
     }
     return names;
@@ -227,6 +227,7 @@ final class Catalog implements TicketSource, AutoCloseable {
     long bytes = object == null ? -1 : object.bytes();
     row.put("bytes", stream == null ? bytes : stream.bytes());
     row.put("resident", stream == null && object == null ? "no" : "yes");
+    row.put("device", object == null ? "" : object.device());
     row.put("type", object == null ? "table" : object.type().name().toLowerCase(Locale.ROOT));
     return row;
   }
@@ -234,7 +235,7 @@ final class Catalog implements TicketSource, AutoCloseable {
   private TableSource knownTable(ObjectInfo object) {
     try {
       // A table on the disk is not brought back only to be described.
-      return object == null || !object.type().isTable() || object.spilled()
+      return object == null || !object.type().isTable() || object.spilled() || object.isOnDevice()
           ? null
           : store.table(object.name()).orElse(null);
     } catch (DissociatedException e) {

@@ -18,6 +18,8 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
@@ -127,7 +129,7 @@ final class GetCommand implements Callable<Integer> {
   private boolean mayBeObject() {
     return !target.isFlight()
         && target.scheme().equals("shm")
-        && (via == Via.AUTO || via == Via.SHM);
+        && (via == Via.AUTO || via == Via.SHM || via == Via.CUDA);
   }
 
   /**
@@ -142,7 +144,11 @@ final class GetCommand implements Callable<Integer> {
               return Optional.empty();
             }
             try (StoreObject object = store.get(name, patience())) {
-              if (object.type().isTable()) {
+              if (object.isOnDevice()) {
+                copyFromDevice(object, allocator, started);
+                return Optional.of(Main.OK);
+              }
+              if (via == Via.CUDA || object.type().isTable()) {
                 return Optional.empty();
               }
               if (output != null) {
@@ -174,10 +180,49 @@ final class GetCommand implements Callable<Integer> {
   /** Whether the name is to be read as a stream: it is a table, or none of the store's. */
   private boolean isStream(StoreClient store) {
     try {
-      return store.stat(name).map(object -> object.type().isTable()).orElse(true);
+      return store
+          .stat(name)
+          .map(object -> object.type().isTable() && !object.isOnDevice())
+          .orElse(true);
     } catch (DissociatedException e) {
       return true;
     }
+  }
+
+  /** Only where that was asked for: it costs as much host memory as the object has bytes. */
+  private void copyFromDevice(StoreObject object, BufferAllocator allocator, long started)
+      throws IOException {
+    if (via != Via.CUDA) {
+      throw new DissociatedException(
+          Code.UNSUPPORTED,
+          "object not read: it lies in the memory of a device: --via cuda copies it to host memory,"
+              + " name="
+              + name);
+    }
+    if (object.type().isTable()) {
+      try (ArrowReader reader = object.copyReader(allocator)) {
+        read(reader, () -> -1L);
+      }
+    } else {
+      List<ArrowBuf> copies = new ArrayList<>();
+      try {
+        for (int i = 0; i < object.buffers(); i++) {
+          copies.add(object.copyToHost(i, allocator));
+        }
+        if (output != null) {
+          RawOutput.write(
+              output,
+              out -> {
+                for (ArrowBuf copy : copies) {
+                  RawOutput.copy(copy, copy.readableBytes(), out);
+                }
+              });
+        }
+      } finally {
+        copies.forEach(ArrowBuf::close);
+      }
+    }
+    print(object, (System.nanoTime() - started) / 1e9);
   }
 
   private static void copy(StoreObject object, OutputStream out) throws IOException {
@@ -191,11 +236,11 @@ final class GetCommand implements Callable<Integer> {
   private void print(StoreObject object, double seconds) {
     Map<String, Object> result = Json.object();
     result.put("name", name);
-    result.put("via", "shm");
+    result.put("via", object.isOnDevice() ? "cuda" : "shm");
     result.put("type", PutCommand.word(object.type()));
     result.put("bytes", object.bytes());
     result.put("server_copied_bytes", 0);
-    result.put("client_copied_bytes", 0);
+    result.put("client_copied_bytes", object.isOnDevice() ? object.bytes() : 0);
     result.put("seconds", Math.round(seconds * 1e6) / 1e6);
     print(result);
   }

@@ -46,14 +46,15 @@ final class ListCommand implements Callable<Integer> {
       rows.forEach(row -> System.out.println(Json.line(row)));
       return Main.OK;
     }
-    Table table = new Table("NAME", "TYPE", "ROWS", "BYTES");
+    Table table = new Table("NAME", "TYPE", "ROWS", "BYTES", "DEVICE");
     rows.forEach(
         row ->
             table.row(
                 row.get("name"),
                 row.getOrDefault("type", "table"),
                 known(row.get("rows")),
-                known(row.get("bytes"))));
+                known(row.get("bytes")),
+                row.getOrDefault("device", "")));
     System.out.println(table);
     return Main.OK;
   }
@@ -99,6 +100,7 @@ final class ListCommand implements Callable<Integer> {
         rows.add(row);
       }
       row.put("type", PutCommand.word(object.type()));
+      row.put("device", object.device());
     }
   }
 

@@ -147,6 +147,15 @@ final class ServeCommand implements Callable<Integer> {
   private StoreOptions.Evict evict = StoreOptions.Evict.LRU;
 
   @Option(
+      names = "--device-memory",
+      converter = Bytes.class,
+      description = {
+        "Most memory of each GPU to lend to clients, for objects that lie there, for example 8g.",
+        "None by default; needs CUDA. What --transports cuda copies there counts as well."
+      })
+  private Long deviceMemory;
+
+  @Option(
       names = "--flight-put",
       description = {
         "Let whoever reaches the Flight port put objects, and replace and delete what came that way.",
@@ -311,10 +320,17 @@ final class ServeCommand implements Callable<Integer> {
     return allocator::buffer;
   }
 
-  /** Files are copied to the first device when a client first asks for one there. */
-  private static void openDevice(
+  /**
+   * Files are copied to the first device when a client first asks for one there, within the bound
+   * on all that this process allocates on devices.
+   */
+  private void openDevice(
       DissociatedProducer producer, Catalog catalog, BufferAllocator allocator) {
     if (producer.locations().stream().anyMatch(location -> location.scheme().equals(CUDA))) {
+      if (deviceMemory != null) {
+        long most = Long.MAX_VALUE / Cuda.devices();
+        Cuda.limitMemory(Math.min(deviceMemory, most) * Cuda.devices());
+      }
       catalog.device(table -> DeviceTable.copyOf(Cuda.device(0), table, allocator));
     }
   }
@@ -324,7 +340,11 @@ final class ServeCommand implements Callable<Integer> {
     for (Listener listener : producer.listeners()) {
       if (listener.location().scheme().equals(SHM)) {
         StoreOptions options =
-            StoreOptions.DEFAULT.evict(evict).readOnly(readOnly).taken(catalog::hasFile);
+            StoreOptions.DEFAULT
+                .evict(evict)
+                .readOnly(readOnly)
+                .taken(catalog::hasFile)
+                .deviceMemory(deviceMemory == null ? 0 : deviceMemory);
         catalog.store(Store.on(listener, spill == null ? options : options.spill(spill)));
         return;
       }

@@ -86,6 +86,8 @@ final class StatCommand implements Callable<Integer> {
       row.put("name", info.name());
       row.put("type", PutCommand.word(info.type()));
       row.put("bytes", info.bytes());
+      row.put("device", info.device());
+      row.put("device_bytes", info.deviceBytes());
       row.put("user", Integer.toUnsignedLong(info.user()));
       row.put("leases", info.leases());
       row.put("pinned", info.pinned());
@@ -133,8 +135,19 @@ final class StatCommand implements Callable<Integer> {
       each.put("spilled_bytes", client.spilledBytes());
       clients.add(each);
     }
+    row.put("devices", usage.devices().stream().map(StatCommand::row).toList());
     // The last one is this command.
     row.put("clients", clients.subList(0, Math.max(0, clients.size() - 1)));
+    return row;
+  }
+
+  private static Map<String, Object> row(StoreUsage.Device device) {
+    Map<String, Object> row = Json.object();
+    row.put("device", device.device());
+    row.put("limit", device.limit());
+    row.put("used", device.used());
+    row.put("going", device.going());
+    row.put("objects", device.objects());
     return row;
   }
 
@@ -234,5 +247,14 @@ final class StatCommand implements Callable<Integer> {
         store.get("evicted"),
         store.get("spilled_objects"),
         Bytes.human((Long) store.get("spilled_bytes")));
+    for (Map<String, Object> device : (List<Map<String, Object>>) store.get("devices")) {
+      System.out.printf(
+          "device %s: %s objects, %s used, %s not yet free, %s at most%n",
+          device.get("device"),
+          device.get("objects"),
+          Bytes.human((Long) device.get("used")),
+          Bytes.human((Long) device.get("going")),
+          Bytes.human((Long) device.get("limit")));
+    }
   }
 }

@@ -64,12 +64,12 @@ public final class Cuda {
    * @param bytes at most; more is refused as RESOURCE_EXHAUSTED
    */
   public static void limitMemory(long bytes) {
-    DeviceMemory.limit(bytes);
+    MemoryLimit.limit(bytes);
   }
 
   /** Bytes that are allocated so, those in quarantine included. */
   public static long memoryInUse() {
-    return DeviceMemory.allocated();
+    return MemoryLimit.allocated();
   }
 
   /**

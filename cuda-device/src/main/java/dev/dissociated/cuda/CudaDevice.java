@@ -3,6 +3,7 @@ package dev.dissociated.cuda;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import java.nio.ByteBuffer;
+import java.util.Optional;
 import java.util.UUID;
 import java.util.function.Supplier;
 import jcuda.driver.CUcontext;
@@ -42,6 +43,16 @@ public final class CudaDevice {
       }
       return ALL[ordinal];
     }
+  }
+
+  /** The device of that UUID, if this process sees it. */
+  static Optional<CudaDevice> of(UUID uuid) {
+    for (int i = 0; i < Cuda.devices(); i++) {
+      if (of(i).uuid.equals(uuid)) {
+        return Optional.of(of(i));
+      }
+    }
+    return Optional.empty();
   }
 
   /** The device's number in this process; another process may count otherwise. */

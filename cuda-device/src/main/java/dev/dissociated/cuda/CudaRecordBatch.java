@@ -112,6 +112,11 @@ final class CudaRecordBatch implements DeviceRecordBatch {
   }
 
   @Override
+  public List<Long> variadicCounts() {
+    return said.variadicCounts();
+  }
+
+  @Override
   public int buffers() {
     return addresses.length;
   }

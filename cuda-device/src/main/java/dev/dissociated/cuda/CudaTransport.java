@@ -102,7 +102,7 @@ public final class CudaTransport implements DeviceTransport {
     @Override
     public MemoryUsage memoryUsage() {
       long reserved = DeviceArena.reserved();
-      return new MemoryUsage(DeviceMemory.limit(), reserved, reserved);
+      return new MemoryUsage(MemoryLimit.limit(), reserved, reserved);
     }
 
     @Override

@@ -3,6 +3,7 @@ package dev.dissociated.cuda;
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.DissociatedUri;
+import dev.dissociated.protocol.device.DeviceHandle;
 import java.security.SecureRandom;
 import java.util.HexFormat;
 import java.util.List;
@@ -32,7 +33,8 @@ final class DeviceArena implements AutoCloseable {
   }
 
   private static final Logger LOG = LoggerFactory.getLogger(DeviceArena.class);
-  private static final String PROCESS = HexFormat.of().toHexDigits(new SecureRandom().nextLong());
+  private static final long PROCESS_NUMBER = new SecureRandom().nextLong();
+  private static final String PROCESS = HexFormat.of().toHexDigits(PROCESS_NUMBER);
   private static final AtomicLong SERIAL = new AtomicLong();
   private static final AtomicLong RESERVED = new AtomicLong();
   private static final Map<String, DeviceArena> OF_THIS_PROCESS = new ConcurrentHashMap<>();
@@ -43,7 +45,8 @@ final class DeviceArena implements AutoCloseable {
   private final Runnable free;
   private final Optional<byte[]> handle;
   private final List<AdoptedMemory.Range> parts;
-  private final String exporter = PROCESS + "." + SERIAL.incrementAndGet();
+  private final long serial = SERIAL.incrementAndGet();
+  private final String exporter = PROCESS + "." + serial;
   private volatile ReadyEvent ready = ReadyEvent.NONE;
   private State state = State.OPEN;
   private boolean told;
@@ -75,12 +78,12 @@ final class DeviceArena implements AutoCloseable {
     if (bytes < 0 || bytes > Long.MAX_VALUE - GRANULE) {
       throw new DissociatedException(Code.INVALID_ARGUMENT, "not allocated, bytes=" + bytes);
     }
-    long size = Math.max(GRANULE, (bytes + GRANULE - 1) & -GRANULE);
-    DeviceMemory.take(size);
+    long size = sizeOf(bytes);
+    MemoryLimit.take(size);
     try {
       return device.get(() -> allocated(device, size));
     } catch (RuntimeException e) {
-      DeviceMemory.giveBack(size);
+      MemoryLimit.giveBack(size);
       throw e;
     }
   }
@@ -95,13 +98,18 @@ final class DeviceArena implements AutoCloseable {
           Optional.of(Driver.handleOf(address)),
           List.of(new AdoptedMemory.Range(address, size)),
           () -> {
-            DeviceMemory.giveBack(size);
+            MemoryLimit.giveBack(size);
             device.run(() -> Driver.free(address));
           });
     } catch (RuntimeException e) {
       Driver.free(address);
       throw e;
     }
+  }
+
+  /** Bytes of an arena for so many. */
+  static long sizeOf(long bytes) {
+    return Math.max(GRANULE, (bytes + GRANULE - 1) & -GRANULE);
   }
 
   /**
@@ -193,6 +201,14 @@ final class DeviceArena implements AutoCloseable {
     requireNotFreed();
     told = true;
     return new CudaLocation(handle, exporter, device.uuid(), ready.handle()).addTo(location);
+  }
+
+  /**
+   * What others open it by. Unlike with {@link #at}, the caller knows who is told, and closes this
+   * only when they have closed what they opened.
+   */
+  DeviceHandle handle() {
+    return new DeviceHandle(PROCESS_NUMBER, serial, device.uuid(), size, handle.orElseThrow());
   }
 
   private void requireNotFreed() {

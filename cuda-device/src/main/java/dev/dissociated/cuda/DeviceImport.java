@@ -5,7 +5,6 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
-import java.util.UUID;
 
 /**
  * Memory of an exporter's as this process reaches it. Opened once however many connections use it,
@@ -128,13 +127,8 @@ final class DeviceImport implements AutoCloseable {
   }
 
   private static CudaDevice deviceOf(CudaLocation location) {
-    UUID wanted = location.device();
-    for (int i = 0; i < Cuda.devices(); i++) {
-      if (Cuda.device(i).uuid().equals(wanted)) {
-        return Cuda.device(i);
-      }
-    }
-    throw refused(location, "this process does not see the device", null);
+    return CudaDevice.of(location.device())
+        .orElseThrow(() -> refused(location, "this process does not see the device", null));
   }
 
   private static DissociatedException refused(CudaLocation location, String why, Throwable cause) {

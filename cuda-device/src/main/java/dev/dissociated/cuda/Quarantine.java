@@ -45,6 +45,16 @@ final class Quarantine {
     }
   }
 
+  /** The same by the process's number: 0 for one that is not seen here, and may still run. */
+  static void afterEndOf(long process, Runnable release) {
+    Optional<ProcessHandle> running = process > 0 ? ProcessHandle.of(process) : Optional.empty();
+    if (process > 0 && running.isEmpty()) {
+      CLOCK.execute(release); // it has ended already
+    } else {
+      after(running, release);
+    }
+  }
+
   private static void poll(ProcessHandle process, long deadline, Runnable release) {
     if (!process.isAlive() || System.nanoTime() - deadline >= 0) {
       CLOCK.execute(release);

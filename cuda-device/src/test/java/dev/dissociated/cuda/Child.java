@@ -49,7 +49,8 @@ public final class Child implements AutoCloseable {
     return new Child(builder.start());
   }
 
-  long pid() {
+  /** Its process id. */
+  public long pid() {
     return process.pid();
   }
 

@@ -48,6 +48,7 @@ final class Consumer {
         }
         case "next" -> next(READERS.get(w[1]));
         case "ordered" -> ordered(READERS.get(w[1]));
+        case "synced" -> synced(READERS.get(w[1]));
         case "device" -> String.valueOf(BATCHES.get(Integer.parseInt(w[1])).device());
         case "batch" -> print(BATCHES.get(Integer.parseInt(w[1])));
         case "address" -> String.valueOf(BATCHES.get(Integer.parseInt(w[1])).address(1));
@@ -101,6 +102,29 @@ final class Consumer {
       return String.valueOf(MemoryUtil.getLong(host));
     } finally {
       MemoryUtil.freeMemory(host);
+      stream.close();
+    }
+  }
+
+  /** Whether an exported batch tells of an event, and whether that is what it has to wait for. */
+  private static String synced(DeviceReader reader) {
+    CudaStream stream = new CudaStream(Cuda.device(0));
+    long array = MemoryUtil.allocateMemory(DeviceArrayLayout.LENGTH);
+    try {
+      DeviceRecordBatch batch = reader.next(stream.handle());
+      batch.exportTo(array);
+      long event = MemoryUtil.getLong(array + DeviceArrayLayout.EVENT);
+      String before = event == 0 ? "none" : "event";
+      Cuda.device(0)
+          .run(() -> EventWait.until(Driver.eventOf(MemoryUtil.getLong(event)), "sync_event"));
+      long host = MemoryUtil.allocateMemory(Long.BYTES);
+      Cuda.device(0).copyToHost(host, batch.address(1), Long.BYTES);
+      String number = String.valueOf(MemoryUtil.getLong(host));
+      MemoryUtil.freeMemory(host);
+      DeviceArrays.release(array);
+      return before + " " + number;
+    } finally {
+      MemoryUtil.freeMemory(array);
       stream.close();
     }
   }

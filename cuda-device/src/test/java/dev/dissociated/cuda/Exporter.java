@@ -39,6 +39,11 @@ final class Exporter implements AutoCloseable {
     listener = new CudaTransport().listen(ListenOptions.anywhere(64 << 20), server);
   }
 
+  /** For listeners of other transports. */
+  StreamServer acceptor() {
+    return server;
+  }
+
   /** Where the listener is, without any memory. */
   DissociatedUri location() {
     return listener.location();

@@ -4,12 +4,16 @@ import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.NavigableMap;
 import java.util.PriorityQueue;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.UUID;
+import java.util.stream.Stream;
 
 /**
  * Names, the objects behind them, and their lifetimes. Knows nothing of connections and nothing of
@@ -38,6 +42,11 @@ final class Catalogue {
 
   /** Those that may be evicted: listed, not leased, not pinned; the least recently used first. */
   private final Set<StoredObject> idle = new LinkedHashSet<>();
+
+  /** The same of objects on devices, which make room there and nowhere else. */
+  private final Set<StoredObject> idleOnDevices = new LinkedHashSet<>();
+
+  private final Map<UUID, Long> leasedOnDevices = new HashMap<>();
 
   private final PriorityQueue<StoredObject> mortals =
       new PriorityQueue<>(
@@ -163,6 +172,7 @@ final class Catalogue {
     leaveIdle(object);
     if (object.leases++ == 0) {
       leasedBytes += object.bytes;
+      countLeased(object, object.deviceCharge);
     }
     leases++;
   }
@@ -173,10 +183,17 @@ final class Catalogue {
       return;
     }
     leasedBytes -= object.bytes;
+    countLeased(object, -object.deviceCharge);
     switch (object.state) {
       case LISTED -> enterIdle(object);
       case HELD -> end(object);
       case GONE -> throw new IllegalStateException("released after its end: " + object.name);
+    }
+  }
+
+  private void countLeased(StoredObject object, long change) {
+    if (object.device != null) {
+      leasedOnDevices.merge(object.device, change, Long::sum);
     }
   }
 
@@ -241,13 +258,39 @@ final class Catalogue {
   /** Evicts the object whose last use is longest ago; null when there is none to evict. */
   StoredObject evictOldest() {
     StoredObject oldest = oldest();
-    if (oldest == null) {
-      return null;
+    if (oldest != null) {
+      evict(oldest);
     }
-    names.remove(oldest.name);
-    evicted++;
-    unlist(oldest, false);
     return oldest;
+  }
+
+  /** The same among the objects on a device. */
+  StoredObject evictOldestOn(UUID device) {
+    StoredObject oldest = objectsOn(device).findFirst().orElse(null);
+    if (oldest != null) {
+      evict(oldest);
+    }
+    return oldest;
+  }
+
+  private void evict(StoredObject object) {
+    names.remove(object.name);
+    evicted++;
+    unlist(object, false);
+  }
+
+  private Stream<StoredObject> objectsOn(UUID device) {
+    return idleOnDevices.stream().filter(object -> object.device.equals(device));
+  }
+
+  /** What evicting everything there that may be evicted would bring on a device. */
+  long idleOn(UUID device) {
+    return objectsOn(device).mapToLong(object -> object.deviceCharge).sum();
+  }
+
+  /** Bytes on a device that clients hold. */
+  long leasedOn(UUID device) {
+    return leasedOnDevices.getOrDefault(device, 0L);
   }
 
   /** Everything goes; what is leased when its last lease ends. */
@@ -262,13 +305,17 @@ final class Catalogue {
     if (object.state == StoredObject.State.LISTED
         && object.residence() == StoredObject.Residence.MEMORY
         && object.leases == 0
-        && !object.pinned
-        && idle.add(object)) {
-      idleCharge += object.charge();
+        && !object.pinned) {
+      if (object.device != null) {
+        idleOnDevices.add(object);
+      } else if (idle.add(object)) {
+        idleCharge += object.charge();
+      }
     }
   }
 
   private void leaveIdle(StoredObject object) {
+    idleOnDevices.remove(object);
     if (idle.remove(object)) {
       idleCharge -= object.charge();
     }

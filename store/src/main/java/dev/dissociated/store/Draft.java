@@ -26,6 +26,7 @@ final class Draft implements AutoCloseable {
   private final ByteBuffer inline;
   private final Map<Integer, HandedSegment> handed = new HashMap<>();
   private final Map<Integer, SharedSegment> adopted = new HashMap<>();
+  private final Map<Integer, Arena> arenas = new HashMap<>();
   private final Map<BufferRef, Pieces> copied = new IdentityHashMap<>();
   private final long blockLength;
   private ArrowBuf block;
@@ -33,16 +34,16 @@ final class Draft implements AutoCloseable {
   private boolean filled;
 
   /**
-   * Takes from {@code waiting} the segments that the message names, whatever happens.
+   * Takes from {@code waiting} and {@code allocated} what the message names, whatever happens.
    *
    * @throws DissociatedException INVALID_ARGUMENT when a segment is not there, or is not as it must
    *     be
    */
-  Draft(StoreMessage put, Map<Integer, HandedSegment> waiting) {
+  Draft(StoreMessage put, Map<Integer, HandedSegment> waiting, SessionArenas allocated) {
     this.put = put;
     this.refs = put.buffers();
     for (BufferRef ref : refs) {
-      if (ref.kind() == BufferRef.Kind.SHARED && ref.length() > 0) {
+      if (ref.liesIn(BufferRef.Kind.SHARED)) {
         HandedSegment segment = waiting.remove(ref.segment());
         if (segment != null) {
           handed.put(ref.segment(), segment);
@@ -54,8 +55,9 @@ final class Draft implements AutoCloseable {
     this.blockLength = blockLength();
     boolean done = false;
     try {
+      takeArenas(allocated);
       for (BufferRef ref : refs) {
-        if (ref.kind() == BufferRef.Kind.COPIED && ref.length() > 0) {
+        if (ref.liesIn(BufferRef.Kind.COPIED)) {
           copied.put(ref, Pieces.read(inline, ref));
         }
       }
@@ -68,6 +70,17 @@ final class Draft implements AutoCloseable {
     }
   }
 
+  private void takeArenas(SessionArenas allocated) {
+    for (BufferRef ref : refs) {
+      if (ref.liesIn(BufferRef.Kind.DEVICE) && !arenas.containsKey(ref.arena())) {
+        Arena arena = allocated.take(ref.arena());
+        if (arena != null) {
+          arenas.put(ref.arena(), arena);
+        }
+      }
+    }
+  }
+
   private static ByteBuffer copy(ByteBuffer bytes) {
     return ByteBuffer.allocate(bytes.remaining()).put(bytes).flip();
   }
@@ -75,7 +88,10 @@ final class Draft implements AutoCloseable {
   private void check() {
     for (int i = 0; i < refs.size(); i++) {
       BufferRef ref = refs.get(i);
-      if (ref.kind() != BufferRef.Kind.SHARED || ref.length() == 0) {
+      if (ref.liesIn(BufferRef.Kind.DEVICE)) {
+        checkOnDevice(i, ref);
+      }
+      if (!ref.liesIn(BufferRef.Kind.SHARED)) {
         continue;
       }
       HandedSegment segment = handed.get(ref.segment());
@@ -86,6 +102,31 @@ final class Draft implements AutoCloseable {
         throw refused(
             i, "outside its segment or not aligned, offset=" + ref.offset() + " " + ref.length());
       }
+    }
+  }
+
+  private void checkOnDevice(int buffer, BufferRef ref) {
+    Arena arena = arenas.get(ref.arena());
+    if (arena == null) {
+      throw refused(
+          buffer,
+          "its arena was not allocated on this connection, or is put, arena=" + ref.arena());
+    }
+    if (ref.offset() % BUFFER_ALIGNMENT != 0 || ref.offset() > arena.asked - ref.length()) {
+      throw refused(
+          buffer,
+          "outside its arena or not aligned, offset="
+              + ref.offset()
+              + " length="
+              + ref.length()
+              + " allocated="
+              + arena.asked);
+    }
+    if (buffer == 0 && put.type() != ObjectType.BYTES) {
+      throw refused(buffer, "what says how to read an object lies in host memory");
+    }
+    if (arenas.values().stream().anyMatch(other -> !other.device().equals(arena.device()))) {
+      throw refused(buffer, "an object lies on one device only, device=" + arena.device());
     }
   }
 
@@ -106,7 +147,7 @@ final class Draft implements AutoCloseable {
   private long blockLength() {
     long length = 0;
     for (BufferRef ref : refs) {
-      if (ref.kind() != BufferRef.Kind.SHARED) {
+      if (!ref.isPlaced()) {
         length += ObjectMemory.aligned(ref.length());
       }
     }
@@ -154,7 +195,7 @@ final class Draft implements AutoCloseable {
       if (copied.containsKey(ref)) {
         copier.copy(client, copied.get(ref), block.memoryAddress() + at);
       }
-      at += ref.kind() == BufferRef.Kind.SHARED ? 0 : ObjectMemory.aligned(ref.length());
+      at += ref.isPlaced() ? 0 : ObjectMemory.aligned(ref.length());
     }
     filled = true;
   }
@@ -189,6 +230,9 @@ final class Draft implements AutoCloseable {
       } else if (ref.kind() == BufferRef.Kind.SHARED) {
         SharedSegment segment = adopted.get(ref.segment());
         parts.add(new ObjectMemory.Part(segment, ref.offset(), ref.length()));
+      } else if (ref.kind() == BufferRef.Kind.DEVICE) {
+        Arena arena = arenas.get(ref.arena());
+        parts.add(new ObjectMemory.Part(null, arena, ref.offset(), ref.length()));
       } else {
         if (ref.kind() == BufferRef.Kind.INLINE) {
           block.setBytes(at, inline.slice((int) ref.address(), (int) ref.length()));
@@ -203,10 +247,12 @@ final class Draft implements AutoCloseable {
             put.type(),
             user,
             account,
-            new ObjectMemory(parts, List.copyOf(adopted.values()), block));
+            new ObjectMemory(
+                parts, List.copyOf(adopted.values()), List.copyOf(arenas.values()), block));
     object.pinned = put.has(Op.Flags.PIN);
     object.liveFor(put.a(), System.nanoTime());
     adopted.clear();
+    arenas.clear();
     block = null;
     return object;
   }
@@ -217,6 +263,8 @@ final class Draft implements AutoCloseable {
     handed.clear();
     adopted.values().forEach(SharedSegment::close);
     adopted.clear();
+    arenas.values().forEach(Arena::giveUp);
+    arenas.clear();
     if (block != null) {
       block.close();
       block = null;

@@ -8,22 +8,30 @@ import java.util.Map;
 import org.apache.arrow.memory.ArrowBuf;
 
 /**
- * Where an object lies: segments of its own, and a block for what came inline. Nothing of it ever
- * changes. It is written to a disk as its image: each segment as a whole, then the block, each at a
- * multiple of {@value #ALIGNMENT}, so that buffers that overlap take no more than they did.
+ * Where an object lies: segments of its own, a block for what came inline, and arenas on a device.
+ * Nothing of it ever changes. Without arenas it is written to a disk as its image: each segment as
+ * a whole, then the block, each at a multiple of {@value #ALIGNMENT}, so that buffers that overlap
+ * take no more than they did.
  *
  * @param parts the buffers
- * @param block for the parts that lie in no segment; null for none
+ * @param block for the parts that lie neither in a segment nor in an arena; null for none
  */
-record ObjectMemory(List<Part> parts, List<SharedSegment> segments, ArrowBuf block) {
+record ObjectMemory(
+    List<Part> parts, List<SharedSegment> segments, List<Arena> arenas, ArrowBuf block) {
   static final int ALIGNMENT = 64;
 
   /**
    * One buffer.
    *
-   * @param segment where it lies; null when it lies in the object's block, or has no bytes
+   * @param segment where it lies; null when it lies elsewhere, or has no bytes
+   * @param arena the same; where both are null, it lies in the object's block
    */
-  record Part(SharedSegment segment, long offset, long length) {}
+  record Part(SharedSegment segment, Arena arena, long offset, long length) {
+    /** A part in host memory. */
+    Part(SharedSegment segment, long offset, long length) {
+      this(segment, null, offset, length);
+    }
+  }
 
   /** A piece of memory in this process. */
   record Range(long address, long length) {}
@@ -31,6 +39,22 @@ record ObjectMemory(List<Part> parts, List<SharedSegment> segments, ArrowBuf blo
   ObjectMemory {
     parts = List.copyOf(parts);
     segments = List.copyOf(segments);
+    arenas = List.copyOf(arenas);
+  }
+
+  /** An object in host memory. */
+  ObjectMemory(List<Part> parts, List<SharedSegment> segments, ArrowBuf block) {
+    this(parts, segments, List.of(), block);
+  }
+
+  /** Bytes of the parts that lie on a device. */
+  long deviceBytes() {
+    return parts.stream().filter(part -> part.arena() != null).mapToLong(Part::length).sum();
+  }
+
+  /** What they take there. */
+  long deviceCharge() {
+    return arenas.stream().mapToLong(arena -> arena.size).sum();
   }
 
   /** What the kernel counts for it. */
@@ -106,8 +130,9 @@ record ObjectMemory(List<Part> parts, List<SharedSegment> segments, ArrowBuf blo
     }
   }
 
-  /** Gives the memory back; clients may still have segments mapped. */
+  /** Gives the memory back; clients may still have segments mapped, and arenas open. */
   void free() {
+    arenas.forEach(Arena::giveUp);
     segments.forEach(SharedSegment::close);
     if (block != null) {
       block.close();

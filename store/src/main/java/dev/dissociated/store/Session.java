@@ -15,6 +15,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import org.apache.arrow.memory.ArrowBuf;
 
@@ -24,14 +25,10 @@ import org.apache.arrow.memory.ArrowBuf;
  * without the lock.
  */
 final class Session implements GuestHandler {
-  private static final int MOST_WAITING = 1024;
+  private static final int MOST_SUBSCRIPTIONS = 1024;
   private static final int MOST_HANDED = 64;
   private static final int MOST_LEASES = 1 << 18;
-  private static final int MOST_ROWS = 1000;
   private static final long LONGEST_CLAIM_MILLIS = TimeUnit.DAYS.toMillis(365);
-
-  /** A get that waits for its name. */
-  record Waiter(Session session, String name, long request, boolean forEver, long deadline) {}
 
   /** Something to be said: a message, or an object whose segments may have to be shown first. */
   private record Outgoing(StoreMessage message, StoredObject object, long lease) {}
@@ -73,13 +70,13 @@ final class Session implements GuestHandler {
   private final Map<Long, StoredObject> leases = new HashMap<>();
   private final Map<Integer, HandedSegment> handed = new HashMap<>();
   private final Map<Integer, SharedSegment> hiding = new HashMap<>();
-  private final List<Waiter> waiters = new ArrayList<>();
   private final Map<Long, String> subscriptions = new HashMap<>();
   private final Deque<Outgoing> outgoing = new ArrayDeque<>();
   private final Set<Returning> returning = new HashSet<>();
   private final Account account = new Account();
+  private final SessionArenas arenas;
   private long lastLease;
-  private boolean opened;
+  private long version; // 0 before OPEN
   private boolean over;
   private boolean remote;
 
@@ -87,6 +84,7 @@ final class Session implements GuestHandler {
     this.store = store;
     this.number = number;
     this.end = end;
+    this.arenas = new SessionArenas(store.devices(), this);
   }
 
   // ---- on the listener's thread
@@ -126,7 +124,7 @@ final class Session implements GuestHandler {
     long request = StoreMessage.requestOf(payload);
     try {
       StoreMessage message = StoreMessage.parse(payload);
-      if (opened == (message.op() == Op.OPEN)) {
+      if (version > 0 == (message.op() == Op.OPEN)) {
         throw DissociatedException.violation(
             "store message refused: the first one, and no other, is OPEN, op=" + message.op());
       }
@@ -143,17 +141,14 @@ final class Session implements GuestHandler {
     long request = message.request();
     switch (message.op()) {
       case OPEN -> {
-        opened = true;
+        version = message.a();
         say(StoreMessage.plain(Op.OPENED, request, message.a(), number));
       }
       case PUT -> store.put(this, request, draft(message));
       case GET -> get(message);
       case RELEASE -> release(message.leases());
-      case LIST -> list(message);
-      case STAT -> {
-        ObjectInfo row = store.catalogue().require(message.name()).info(System.nanoTime());
-        say(ReportMessage.rows(request, false, List.of(row)));
-      }
+      case LIST -> say(Reports.list(store.catalogue(), message, knowsDevices()));
+      case STAT -> say(Reports.stat(store.catalogue(), message, knowsDevices()));
       case DELETE -> {
         store.requireWritable();
         store.catalogue().delete(message.name(), user());
@@ -166,18 +161,21 @@ final class Session implements GuestHandler {
         say(done(request));
       }
       case SUBSCRIBE -> {
-        if (subscriptions.size() == MOST_WAITING) {
-          throw tooMany("subscriptions", MOST_WAITING);
+        if (subscriptions.size() == MOST_SUBSCRIPTIONS) {
+          throw tooMany("subscriptions", MOST_SUBSCRIPTIONS);
         }
         subscriptions.put(request, message.name());
         say(done(request));
       }
-      case USAGE -> say(ReportMessage.used(request, store.usageLocked()));
+      case USAGE -> say(Reports.usage(store.usageLocked(), message, knowsDevices()));
       case HIDDEN -> hidden(message.a());
       case CLAIM -> claim(message);
       case TAKE -> store.claims().take(new Claims.Token(message.a(), message.b()), this, request);
-      case ALLOCATE, DROPPED ->
-          throw new DissociatedException(Code.UNSUPPORTED, "device memory not allocated: soon");
+      case ALLOCATE -> {
+        store.requireWritable();
+        arenas.allocate(message);
+      }
+      case DROPPED -> arenas.dropped(ArenaMessage.id(message));
       case DONE, OPENED, OBJECT, ROWS, EVENT, USED, HIDE, FAILED, CLAIMED, ALLOCATED, ARENA, DROP ->
           throw DissociatedException.violation(
               "store message refused: not a client's to send, op=" + message.op());
@@ -194,7 +192,7 @@ final class Session implements GuestHandler {
   }
 
   private Draft draft(StoreMessage put) {
-    Draft draft = new Draft(put, handed);
+    Draft draft = new Draft(put, handed, arenas);
     try {
       store.requireWritable();
       store.requireFree(draft.name(), draft.replaces(), user());
@@ -217,14 +215,7 @@ final class Session implements GuestHandler {
     if (message.a() == 0) {
       throw Catalogue.missing(message.name());
     }
-    if (waiters.size() == MOST_WAITING) {
-      throw tooMany("waiting gets", MOST_WAITING);
-    }
-    boolean forEver = message.a() < 0 || message.a() > TimeUnit.DAYS.toMillis(365);
-    long deadline = System.nanoTime() + (forEver ? 0 : TimeUnit.MILLISECONDS.toNanos(message.a()));
-    Waiter waiter = new Waiter(this, message.name(), message.request(), forEver, deadline);
-    waiters.add(waiter);
-    store.await(waiter);
+    store.waiters().await(this, message.name(), message.request(), message.a());
   }
 
   private void claim(StoreMessage message) {
@@ -237,13 +228,6 @@ final class Session implements GuestHandler {
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(patience);
     Claims.Token token = store.claims().add(this, object, deadline);
     say(StoreMessage.plain(Op.CLAIMED, message.request(), token.high(), token.low()));
-  }
-
-  private void list(StoreMessage message) {
-    int most = (int) Math.max(1, Math.min(message.a() < 0 ? MOST_ROWS : message.a(), MOST_ROWS));
-    List<ObjectInfo> rows = store.catalogue().list(message.name(), message.prefix(), most + 1);
-    boolean more = rows.size() > most;
-    say(ReportMessage.rows(message.request(), more, more ? rows.subList(0, most) : rows));
   }
 
   private void hidden(long segment) {
@@ -260,7 +244,7 @@ final class Session implements GuestHandler {
   @Override
   public void handed(HandedSegment segment) {
     synchronized (store.lock) {
-      if (!opened || handed.size() == MOST_HANDED || handed.containsKey(segment.id())) {
+      if (version == 0 || handed.size() == MOST_HANDED || handed.containsKey(segment.id())) {
         segment.close();
         throw DissociatedException.violation(
             "segment refused: before OPEN, handed over twice, or too many, id="
@@ -275,13 +259,7 @@ final class Session implements GuestHandler {
   @Override
   public void tick(long nanoTime) {
     synchronized (store.lock) {
-      for (Waiter waiter : List.copyOf(waiters)) {
-        if (!waiter.forEver() && nanoTime - waiter.deadline() >= 0) {
-          forget(waiter);
-          store.forget(waiter);
-          say(StoreMessage.failed(waiter.request(), Catalogue.missing(waiter.name())));
-        }
-      }
+      store.waiters().expire(this, nanoTime);
       store.retryParked(nanoTime);
     }
     deliver();
@@ -292,7 +270,6 @@ final class Session implements GuestHandler {
     synchronized (store.lock) {
       over = true;
       outgoing.clear();
-      waiters.forEach(store::forget);
       handed.values().forEach(HandedSegment::close);
       handed.clear();
       returning.forEach(Returning::cancel);
@@ -300,6 +277,7 @@ final class Session implements GuestHandler {
       store.leave(this);
       leases.values().forEach(store.catalogue()::release);
       leases.clear();
+      arenas.close(end.peer().process());
       store.memoryReturned();
     }
     store.deliver();
@@ -332,6 +310,10 @@ final class Session implements GuestHandler {
     List<BufferRef> refs = new ArrayList<>(memory.parts().size());
     for (ObjectMemory.Part part : memory.parts()) {
       long address = 0;
+      if (part.arena() != null) {
+        refs.add(BufferRef.onDevice(part.arena().id, part.offset(), part.length()));
+        continue;
+      }
       if (part.length() > 0 && part.segment() != null) {
         address = end.show(part.segment()) + part.offset();
       } else if (part.length() > 0) {
@@ -351,6 +333,27 @@ final class Session implements GuestHandler {
   /** Whoever is behind it does not come by the socket. */
   void actAsRemote() {
     remote = true;
+  }
+
+  /** Whether it may be told of memory on devices. */
+  boolean knowsDevices() {
+    return version >= StoreMessage.VERSION;
+  }
+
+  /** The device memory that it was told of. */
+  SessionArenas arenas() {
+    return arenas;
+  }
+
+  /** Whether it has a lease on what lies in that arena. */
+  boolean holds(Arena arena) {
+    return leases.values().stream()
+        .anyMatch(object -> object.device != null && object.memory().arenas().contains(arena));
+  }
+
+  /** Whether it has a lease on something that lies on that device. */
+  boolean holds(UUID device) {
+    return leases.values().stream().anyMatch(object -> device.equals(object.device));
   }
 
   boolean isOver() {
@@ -375,6 +378,7 @@ final class Session implements GuestHandler {
 
   /** Answers a get with a lease. */
   void give(StoredObject object, long request) {
+    arenas.requireReadable(object);
     if (leases.size() >= MOST_LEASES - returning.size()) {
       throw tooMany("leases", MOST_LEASES);
     }
@@ -389,6 +393,7 @@ final class Session implements GuestHandler {
   }
 
   private void hand(StoredObject object, long request) {
+    arenas.tell(object);
     leases.put(++lastLease, object);
     queue(new Outgoing(StoreMessage.plain(Op.DONE, request, 0, 0), object, lastLease));
   }
@@ -401,20 +406,6 @@ final class Session implements GuestHandler {
       }
     }
     store.memoryReturned();
-  }
-
-  /** The name that a get waited for has come. */
-  void answer(Waiter waiter, StoredObject object) {
-    forget(waiter);
-    try {
-      give(object, waiter.request());
-    } catch (DissociatedException e) {
-      say(StoreMessage.failed(waiter.request(), e));
-    }
-  }
-
-  private void forget(Waiter waiter) {
-    waiters.remove(waiter);
   }
 
   void tell(StoredObject object, boolean gone) {

@@ -2,6 +2,7 @@ package dev.dissociated.store;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.device.DeviceMemory;
 import dev.dissociated.protocol.stream.TableSource;
 import dev.dissociated.protocol.transport.ListenOptions;
 import dev.dissociated.protocol.transport.Listener;
@@ -11,21 +12,15 @@ import dev.dissociated.shm.GuestEnd;
 import dev.dissociated.shm.GuestListener;
 import dev.dissociated.shm.ShmTransport;
 import dev.dissociated.shm.TrustDomain;
-import java.util.ArrayList;
 import java.util.Collection;
-import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import org.apache.arrow.memory.BufferAllocator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -46,12 +41,6 @@ public final class Store implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(Store.class);
   private static final long CLOCK_MILLIS = 250;
 
-  /** How long this process waits for a disk. */
-  private static final long PATIENCE_SECONDS = 120;
-
-  /** Bytes in a second. */
-  private static final long SLOWEST_DISK = 2L << 20;
-
   final Object lock = new Object();
   private final GuestListener listener;
   private final boolean ownsListener;
@@ -66,7 +55,8 @@ public final class Store implements AutoCloseable {
   private final Spill spill; // null where there is no disk for it
   private final Room room;
   private final Set<Session> sessions = new LinkedHashSet<>();
-  private final Map<String, List<Session.Waiter>> waiters = new HashMap<>();
+  private final Waiters waiters = new Waiters();
+  private final Devices devices;
   private final Unmapping unmapping;
   private Set<Session> talking = new LinkedHashSet<>();
   private long lastSession;
@@ -84,6 +74,7 @@ public final class Store implements AutoCloseable {
     boolean evicts = options.evict() == StoreOptions.Evict.LRU;
     displacement = spill != null ? spill : new Eviction(catalogue, evicts);
     unmapping = new Unmapping(listener, sessions);
+    devices = new Devices(DeviceMemory.find(), options.deviceMemory(), new DeviceHost());
     room = new Room(listener, unmapping, displacement, catalogue::leasedBytes, this::holders);
     clock =
         Executors.newSingleThreadScheduledExecutor(
@@ -158,7 +149,8 @@ public final class Store implements AutoCloseable {
    *
    * @return empty when there is no object of that name, or it is a pickle
    * @throws DissociatedException DATA_CORRUPT when what was put is not a table, or the disk gave
-   *     something else back; RESOURCE_EXHAUSTED when it is on the disk and there is no room for it
+   *     something else back; RESOURCE_EXHAUSTED when it is on the disk and there is no room for it;
+   *     UNSUPPORTED when it lies on a device
    */
   public Optional<TableSource> table(String name) {
     StoredTable table;
@@ -167,6 +159,7 @@ public final class Store implements AutoCloseable {
       if (object == null || object.type == ObjectType.PICKLE) {
         return Optional.empty();
       }
+      object.requireInHostMemory();
       if (object.table() == null) {
         object.table(new StoredTable(object, () -> hold(object)));
       }
@@ -203,44 +196,23 @@ public final class Store implements AutoCloseable {
 
   /** A lease on an object that is in memory; waits for it to come from the disk. */
   private Runnable hold(StoredObject object) {
-    CompletableFuture<Void> back = new CompletableFuture<>();
+    LocalLease back = new LocalLease();
     synchronized (lock) {
       catalogue.lease(object);
       if (object.isInMemory()) {
         return () -> release(object);
       }
-      bringBack(object, new Held(back));
+      bringBack(object, back);
     }
     boolean there = false;
     try {
-      // It and what makes room for it go to or from the disk.
-      back.get(PATIENCE_SECONDS + 2 * object.bytes / SLOWEST_DISK, TimeUnit.SECONDS);
+      back.await(object);
       there = true;
       return () -> release(object);
-    } catch (ExecutionException e) {
-      throw DissociatedException.wrap("object not read", e.getCause());
-    } catch (TimeoutException e) {
-      throw new DissociatedException(
-          Code.UNAVAILABLE, "object not read: the disk does not answer, name=" + object.name);
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-      throw new DissociatedException(Code.CANCELLED, "object not read: interrupted", e);
     } finally {
       if (!there) {
         release(object);
       }
-    }
-  }
-
-  private record Held(CompletableFuture<Void> back) implements StoredObject.Reader {
-    @Override
-    public void ready() {
-      back.complete(null);
-    }
-
-    @Override
-    public void failed(DissociatedException why) {
-      back.completeExceptionally(why);
     }
   }
 
@@ -328,7 +300,7 @@ public final class Store implements AutoCloseable {
         spill == null ? 0 : spill.bytes(),
         displacement.leaving(),
         sessions.stream().map(Session::usage).toList(),
-        List.of());
+        devices.usage());
   }
 
   private long holders() {
@@ -339,17 +311,12 @@ public final class Store implements AutoCloseable {
     return claims;
   }
 
-  void await(Session.Waiter waiter) {
-    waiters.computeIfAbsent(waiter.name(), key -> new ArrayList<>()).add(waiter);
+  Waiters waiters() {
+    return waiters;
   }
 
-  void forget(Session.Waiter waiter) {
-    waiters.computeIfPresent(
-        waiter.name(),
-        (name, all) -> {
-          all.remove(waiter);
-          return all.isEmpty() ? null : all;
-        });
+  Devices devices() {
+    return devices;
   }
 
   void hasToSay(Session session) {
@@ -372,6 +339,7 @@ public final class Store implements AutoCloseable {
     talking.remove(session);
     room.forgetOver();
     claims.leave(session);
+    waiters.leave(session);
     unmapping.done(session);
   }
 
@@ -406,10 +374,8 @@ public final class Store implements AutoCloseable {
   private final class Watcher implements Catalogue.Watcher {
     @Override
     public void listed(StoredObject object) {
-      List<Session.Waiter> waiting = waiters.remove(object.name);
-      if (waiting != null) {
-        waiting.forEach(waiter -> waiter.session().answer(waiter, object));
-      }
+      devices.count(object, 1);
+      waiters.listed(object);
       sessions.forEach(session -> session.tell(object, false));
     }
 
@@ -420,6 +386,7 @@ public final class Store implements AutoCloseable {
 
     @Override
     public void gone(StoredObject object) {
+      devices.count(object, -1);
       if (object.isInMemory()) {
         give(object.memory());
       } else {
@@ -432,6 +399,34 @@ public final class Store implements AutoCloseable {
   private void give(ObjectMemory memory) {
     memory.free();
     memory.segments().forEach(unmapping::ask);
+  }
+
+  /** What lending device memory needs of this store. */
+  private final class DeviceHost implements Devices.Host {
+    @Override
+    public Object lock() {
+      return lock;
+    }
+
+    @Override
+    public Catalogue catalogue() {
+      return catalogue;
+    }
+
+    @Override
+    public boolean evicts() {
+      return spill == null && options.evict() == StoreOptions.Evict.LRU;
+    }
+
+    @Override
+    public Iterable<Session> sessions() {
+      return sessions;
+    }
+
+    @Override
+    public void deliverSoon() {
+      listener.runSoon(Store.this::deliver);
+    }
   }
 
   /** What the disk needs of this store. */
@@ -481,6 +476,7 @@ public final class Store implements AutoCloseable {
         catalogue.expire(now);
         claims.expire(now);
         room.retry(now);
+        devices.retry(now);
         deliverSoon();
       }
     } catch (RuntimeException e) {
@@ -503,6 +499,7 @@ public final class Store implements AutoCloseable {
       if (!closed) {
         closed = true;
         room.close(closed());
+        devices.close(closed());
         filling.close(closed());
         catalogue.clear();
         if (spill != null) {

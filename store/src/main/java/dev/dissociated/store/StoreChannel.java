@@ -61,6 +61,7 @@ final class StoreChannel {
   private int lastSegment;
   private int leases;
   private final EndedLeases ended = new EndedLeases();
+  private final ClientArenas arenas = new ClientArenas();
   private boolean reading;
   private boolean closing;
   private boolean gone;
@@ -139,9 +140,9 @@ final class StoreChannel {
         put.buffers().stream()
             .map(
                 ref ->
-                    ref.kind() == BufferRef.Kind.INLINE || ref.length() == 0
-                        ? ref
-                        : BufferRef.shared(ids[ref.segment()], ref.offset(), ref.length()))
+                    ref.liesIn(BufferRef.Kind.SHARED)
+                        ? BufferRef.shared(ids[ref.segment()], ref.offset(), ref.length())
+                        : ref)
             .toList();
     return StoreMessage.put(put.type(), put.flags(), put.name(), put.a(), refs, put.inline());
   }
@@ -161,6 +162,8 @@ final class StoreChannel {
     }
     if (answer != null && answer.op() == Op.OBJECT) {
       release(answer.a(), answer.buffers());
+    } else if (answer != null && answer.op() == Op.ALLOCATED) {
+      filled(ArenaMessage.id(answer), false);
     }
   }
 
@@ -323,18 +326,55 @@ final class StoreChannel {
 
   // ---- leases
 
-  /** Where a buffer of an object on lease lies in this process. */
+  /** The device memory that this client was told of. */
+  ClientArenas arenas() {
+    return arenas;
+  }
+
+  /**
+   * Ends the filling of an allocation, which is not used here any more.
+   *
+   * @param done whether it is to be put; otherwise it is given back
+   */
+  void filled(int arena, boolean done) {
+    arenas.count(arena, -1);
+    if (!done) {
+      drop(arena);
+    }
+    synchronized (this) {
+      leases--;
+    }
+    closeIfUnused();
+  }
+
+  /** Closes an arena that is not in use, and says so. */
+  private void drop(int arena) {
+    if (arenas.drop(arena)) {
+      try {
+        send(StoreMessage.plain(Op.DROPPED, 0, arena, 0));
+      } catch (DissociatedException e) {
+        // The connection has ended, and the allocation with it.
+      }
+    }
+  }
+
+  /** Where a buffer of an object on lease lies in this process; 0 when it is on a device. */
   long resolve(BufferRef ref) {
-    return ref.length() == 0 ? 0 : connection.remoteMemory().resolve(ref.address(), ref.length());
+    return !ref.liesIn(BufferRef.Kind.SHARED)
+        ? 0
+        : connection.remoteMemory().resolve(ref.address(), ref.length());
   }
 
   /** Ends a lease; nothing may use its buffers any more. The daemon is told in a moment. */
   void release(long lease, List<BufferRef> refs) {
     synchronized (this) {
       count(refs, -1);
-      leases--;
     }
-    switch (ended.add(lease)) {
+    EndedLeases.Added added = ended.add(lease);
+    synchronized (this) {
+      leases--; // now that whoever closes the connection tells the daemon of it
+    }
+    switch (added) {
       case FIRST -> HOUSEKEEPING.schedule(this::flushReleases, RELEASE_NANOS, TimeUnit.NANOSECONDS);
       case MORE -> {
         // goes with the first
@@ -346,7 +386,9 @@ final class StoreChannel {
 
   private void count(List<BufferRef> refs, int change) {
     for (BufferRef ref : refs) {
-      if (ref.length() > 0) {
+      if (ref.liesIn(BufferRef.Kind.DEVICE)) {
+        arenas.count(ref.arena(), change);
+      } else if (ref.length() > 0) {
         inUse.merge(ref.segment(), change, (a, b) -> a + b == 0 ? null : Integer.valueOf(a + b));
       }
     }
@@ -368,8 +410,26 @@ final class StoreChannel {
       gone = true;
     }
     housekeeping.cancel(false);
+    dropAll();
     connection.close();
     connection.remoteMemory().close();
+  }
+
+  /** The daemon need not wait for the end of this process. */
+  private void dropAll() {
+    List<Integer> dropped = arenas.close();
+    if (dropped.isEmpty()) {
+      return;
+    }
+    try {
+      sendReleases();
+      for (int arena : dropped) {
+        sendLater(StoreMessage.plain(Op.DROPPED, 0, arena, 0));
+      }
+      connection.flush();
+    } catch (DissociatedException e) {
+      // The connection has ended already.
+    }
   }
 
   /** What the store says; called by whoever reads. */
@@ -400,6 +460,12 @@ final class StoreChannel {
       switch (message.op()) {
         case HIDE -> hide(message.a());
         case EVENT -> listenerOf(message.request()).accept(message);
+        case ARENA -> arenas.told(ArenaMessage.id(message), ArenaMessage.memory(message));
+        case DROP -> drop(ArenaMessage.id(message));
+        case ALLOCATED -> {
+          arenas.told(ArenaMessage.id(message), ArenaMessage.memory(message));
+          answer(message);
+        }
         case OBJECT, DONE, OPENED, ROWS, USED, FAILED, CLAIMED -> answer(message);
         default ->
             throw DissociatedException.violation(
@@ -415,6 +481,10 @@ final class StoreChannel {
           count(message.buffers(), 1);
           leases++;
         }
+        if (call != null && message.op() == Op.ALLOCATED) {
+          arenas.count(ArenaMessage.id(message), 1);
+          leases++; // whoever fills it ends that
+        }
         if (call != null) {
           call.answer = message;
           StoreChannel.this.notifyAll();
@@ -422,6 +492,8 @@ final class StoreChannel {
       }
       if (call == null && message.op() == Op.OBJECT) {
         release(message.a(), message.buffers()); // nobody waits for it any more
+      } else if (call == null && message.op() == Op.ALLOCATED) {
+        drop(ArenaMessage.id(message));
       }
     }
 

@@ -54,12 +54,25 @@ public final class StoreClient implements ObjectStore {
     channel = new StoreChannel(connection);
     boolean done = false;
     try {
-      number = channel.call(StoreMessage.plain(Op.OPEN, 0, StoreMessage.VERSION, 0)).b();
+      number = open();
       done = true;
     } finally {
       if (!done) {
         channel.close();
       }
+    }
+  }
+
+  /** Opens the newest version that the daemon knows. */
+  private long open() {
+    try {
+      return channel.call(StoreMessage.plain(Op.OPEN, 0, StoreMessage.VERSION, 0)).b();
+    } catch (DissociatedException e) {
+      if (e.code() != Code.UNSUPPORTED) {
+        throw e;
+      }
+      // An older daemon, or none that has a store, which says so again.
+      return channel.call(StoreMessage.plain(Op.OPEN, 0, StoreMessage.PLAIN_VERSION, 0)).b();
     }
   }
 
@@ -215,6 +228,11 @@ public final class StoreClient implements ObjectStore {
     return new ObjectBuilder(channel, name, capacity, how);
   }
 
+  /** Puts what lies on a device, where the daemon keeps it. */
+  public DeviceObjects devices() {
+    return new DeviceObjects(channel);
+  }
+
   // ---- get
 
   /** The object of that name, now. */
@@ -253,7 +271,7 @@ public final class StoreClient implements ObjectStore {
       return new StoreObject(
           name,
           answer.type(),
-          StoreObject.places(channel, refs),
+          new ObjectParts(channel, refs),
           allocator,
           millis -> claim(answer.a(), millis),
           end);

@@ -2,6 +2,7 @@ package dev.dissociated.store;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.device.DeviceReader;
 import dev.dissociated.protocol.stream.BorrowedMemory;
 import dev.dissociated.protocol.stream.BorrowedStream;
 import java.time.Duration;
@@ -22,7 +23,7 @@ public final class StoreObject implements AutoCloseable {
 
   private final String name;
   private final ObjectType type;
-  private final List<BorrowedStream.Body> parts;
+  private final ObjectParts parts;
   private final BufferAllocator allocator;
   private final LongFunction<StoreReference> claimer;
   private final BorrowedMemory memory;
@@ -35,13 +36,13 @@ public final class StoreObject implements AutoCloseable {
   StoreObject(
       String name,
       ObjectType type,
-      List<BorrowedStream.Body> parts,
+      ObjectParts parts,
       BufferAllocator allocator,
       LongFunction<StoreReference> claimer,
       Runnable onEnd) {
     this.name = name;
     this.type = type;
-    this.parts = List.copyOf(parts);
+    this.parts = parts;
     this.allocator = allocator;
     this.claimer = claimer;
     this.memory = new BorrowedMemory(allocator, bytes(), onEnd);
@@ -59,7 +60,7 @@ public final class StoreObject implements AutoCloseable {
 
   /** Bytes of all its buffers. */
   public long bytes() {
-    return parts.stream().mapToLong(BorrowedStream.Body::length).sum();
+    return parts.bytes();
   }
 
   /** How many buffers it has. */
@@ -67,9 +68,13 @@ public final class StoreObject implements AutoCloseable {
     return parts.size();
   }
 
-  /** One of its buffers, read-only: a write faults. To be closed by the caller. */
+  /**
+   * One of its buffers, read-only: a write faults. To be closed by the caller.
+   *
+   * @throws DissociatedException UNSUPPORTED when it lies on a device
+   */
   public ArrowBuf buffer(int index) {
-    BorrowedStream.Body part = parts.get(index);
+    BorrowedStream.Body part = parts.inHostMemory(name, index);
     hold();
     return memory.buffer(part.address(), part.length());
   }
@@ -100,7 +105,7 @@ public final class StoreObject implements AutoCloseable {
 
   private BorrowedStream stream() {
     return TableFormat.read(
-        parts,
+        parts.allInHostMemory(name),
         () -> {
           hold();
           return memory::release;
@@ -116,6 +121,89 @@ public final class StoreObject implements AutoCloseable {
   public Tensor tensor() {
     require(type == ObjectType.TENSOR);
     return TensorFormat.read(stream(), allocator);
+  }
+
+  // ---- on a device
+
+  /** Whether buffers of it lie on a device. */
+  public boolean isOnDevice() {
+    return parts.isOnDevice();
+  }
+
+  /**
+   * The table or tensor as record batches where they lie on the device. Batches stay valid, and the
+   * lease lasts, until they are closed, also after this and the reader are.
+   *
+   * @throws DissociatedException INVALID_ARGUMENT when it is neither, or lies in host memory;
+   *     UNSUPPORTED when there is no CUDA here; UNAVAILABLE when this process does not reach the
+   *     memory; DATA_CORRUPT when what was put is damaged
+   */
+  public DeviceReader deviceReader() {
+    require(type.isTable());
+    return new StoredBatches(deviceStream(), parts.open(name));
+  }
+
+  /**
+   * The tensor where it lies on the device; to be closed by the caller, who is to be done with it
+   * on the device by then.
+   *
+   * @throws DissociatedException as {@link #deviceReader}
+   */
+  public DeviceTensor deviceTensor() {
+    require(type == ObjectType.TENSOR);
+    return TensorFormat.readOnDevice(deviceStream(), parts.open(name));
+  }
+
+  private BorrowedStream deviceStream() {
+    return TableFormat.read(
+        parts.bodiesOnDevice(name),
+        () -> {
+          hold();
+          return memory::release;
+        });
+  }
+
+  /**
+   * The table or tensor as record batches in host memory, into which all of it is copied, wherever
+   * it lies; what the reader has loaded stays valid until it is released.
+   *
+   * @throws DissociatedException as {@link #reader} and {@link #deviceReader}
+   */
+  public ArrowReader copyReader(BufferAllocator target) {
+    require(type.isTable());
+    List<ArrowBuf> copies = new ArrayList<>();
+    BorrowedMemory all = new BorrowedMemory(target, bytes(), () -> copies.forEach(ArrowBuf::close));
+    try {
+      for (int i = 0; i < parts.size(); i++) {
+        copies.add(copyToHost(i, target));
+      }
+      List<BorrowedStream.Body> bodies =
+          copies.stream()
+              .map(copy -> new BorrowedStream.Body(copy.memoryAddress(), copy.readableBytes()))
+              .toList();
+      return TableFormat.read(
+              bodies,
+              () -> {
+                all.retain();
+                return all::release;
+              })
+          .reader(target);
+    } finally {
+      all.release();
+    }
+  }
+
+  /**
+   * A copy of a buffer, wherever it lies, in memory that the processor can read; owned by the
+   * caller.
+   */
+  public ArrowBuf copyToHost(int index, BufferAllocator target) {
+    hold();
+    try {
+      return parts.copyToHost(name, index, target);
+    } finally {
+      memory.release();
+    }
   }
 
   /**
@@ -170,14 +258,5 @@ public final class StoreObject implements AutoCloseable {
       closed = true;
     }
     memory.release();
-  }
-
-  /** Where buffers that a message names lie in this process. */
-  static List<BorrowedStream.Body> places(StoreChannel channel, List<BufferRef> refs) {
-    List<BorrowedStream.Body> places = new ArrayList<>(refs.size());
-    for (BufferRef ref : refs) {
-      places.add(new BorrowedStream.Body(channel.resolve(ref), ref.length()));
-    }
-    return places;
   }
 }

@@ -1,8 +1,10 @@
 package dev.dissociated.store;
 
 import dev.dissociated.protocol.DissociatedException;
+import dev.dissociated.protocol.DissociatedException.Code;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.UUID;
 
 /**
  * An object in the daemon: where it lies, who holds it, and for how long it lives. Guarded by the
@@ -39,6 +41,15 @@ final class StoredObject {
   final int user;
   final Account account;
   final long bytes;
+
+  /** The device that parts of it lie on; null when all lies in host memory. */
+  final UUID device;
+
+  final long deviceBytes;
+
+  /** What those parts take there. */
+  final long deviceCharge;
+
   final long putNanos = System.nanoTime();
 
   State state = State.LISTED;
@@ -65,10 +76,30 @@ final class StoredObject {
     this.account = account;
     this.memory = memory;
     this.charge = memory.charge();
+    this.device = memory.arenas().isEmpty() ? null : memory.arenas().get(0).device();
+    this.deviceBytes = memory.deviceBytes();
+    this.deviceCharge = memory.deviceCharge();
     this.bytes = memory.parts().stream().mapToLong(ObjectMemory.Part::length).sum();
   }
 
   // ---- where it lies
+
+  /**
+   * Refuses to be read by a processor when parts of it lie on a device.
+   *
+   * @throws DissociatedException UNSUPPORTED
+   */
+  void requireInHostMemory() {
+    if (device != null) {
+      throw new DissociatedException(
+          Code.UNSUPPORTED,
+          "object not read: it lies in the memory of a device, and is had there by the store's"
+              + " socket only, name="
+              + name
+              + " device="
+              + device);
+    }
+  }
 
   Residence residence() {
     return residence;
@@ -175,7 +206,7 @@ final class StoredObject {
         leases,
         (now - putNanos) / 1_000_000,
         mortal ? Math.max(1, (deadlineNanos - now) / 1_000_000) : 0,
-        "",
-        0);
+        device == null ? "" : device.toString(),
+        deviceBytes);
   }
 }

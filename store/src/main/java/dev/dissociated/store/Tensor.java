@@ -53,7 +53,7 @@ public record Tensor(ArrowType element, long[] shape, ArrowBuf data) implements 
     return elements(shape) * width(element);
   }
 
-  private static long elements(long[] shape) {
+  static long elements(long[] shape) {
     long count = 1;
     for (long length : shape) {
       if (length < 0) {

@@ -2,7 +2,9 @@ package dev.dissociated.store;
 
 import dev.dissociated.protocol.DissociatedException;
 import dev.dissociated.protocol.DissociatedException.Code;
+import dev.dissociated.protocol.device.DeviceMapping;
 import dev.dissociated.protocol.stream.BorrowedStream;
+import dev.dissociated.protocol.stream.ReferencedBatch;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -74,6 +76,46 @@ final class TensorFormat {
 
   /** The tensor in a stream, over its memory. */
   static Tensor read(BorrowedStream stream, BufferAllocator allocator) {
+    long[] shape = shape(stream);
+    try (ArrowReader reader = stream.reader(allocator)) {
+      reader.loadNextBatch();
+      FieldVector vector = reader.getVectorSchemaRoot().getVector(0);
+      if (!(vector instanceof FixedSizeListVector list) || list.isNull(0)) {
+        throw corrupt("no fixed-size list, type=" + vector.getField().getType());
+      }
+      return tensor(list, shape);
+    } catch (IOException e) {
+      throw corrupt(e.toString());
+    }
+  }
+
+  /** The tensor in a stream whose body lies on a device, where it is not looked at. */
+  static DeviceTensor readOnDevice(BorrowedStream stream, DeviceMapping memory) {
+    long[] shape = shape(stream);
+    Field field = stream.schema().getFields().get(0);
+    boolean fits =
+        field.getType() instanceof ArrowType.FixedSizeList list
+            && field.getChildren().size() == 1
+            && list.getListSize() == Tensor.elements(shape);
+    if (!fits) {
+      throw corrupt("shape and type differ, shape=" + Arrays.toString(shape) + " field=" + field);
+    }
+    ArrowType element = field.getChildren().get(0).getType();
+    long bytes = Tensor.elements(shape) * Tensor.width(element);
+    ReferencedBatch batch = stream.reference(0);
+    int last = batch.lengths().length - 1;
+    if (last != 2
+        || batch.lengths()[last] < bytes
+        || batch.nodes().stream().anyMatch(node -> node.getNullCount() != 0)) {
+      batch.close();
+      throw corrupt("too few bytes, or nulls, shape=" + Arrays.toString(shape));
+    }
+    long address = bytes == 0 ? 0 : batch.addresses()[last];
+    return new DeviceTensor(element, shape, address, memory, batch::close);
+  }
+
+  /** The shape of the tensor in a stream that is one, as far as its schema says. */
+  private static long[] shape(BorrowedStream stream) {
     List<Field> fields = stream.schema().getFields();
     Map<String, String> metadata = fields.isEmpty() ? Map.of() : fields.get(0).getMetadata();
     if (fields.size() != 1
@@ -94,16 +136,7 @@ final class TensorFormat {
             Code.UNSUPPORTED, "tensor refused: its dimensions are permuted");
       }
     }
-    try (ArrowReader reader = stream.reader(allocator)) {
-      reader.loadNextBatch();
-      FieldVector vector = reader.getVectorSchemaRoot().getVector(0);
-      if (!(vector instanceof FixedSizeListVector list) || list.isNull(0)) {
-        throw corrupt("no fixed-size list, type=" + vector.getField().getType());
-      }
-      return tensor(list, shape);
-    } catch (IOException e) {
-      throw corrupt(e.toString());
-    }
+    return shape;
   }
 
   private static Tensor tensor(FixedSizeListVector list, long[] shape) {

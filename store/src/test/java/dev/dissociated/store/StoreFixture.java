@@ -91,7 +91,7 @@ final class StoreFixture implements AutoCloseable {
 
   /** Waits, without a limit that a slow machine could miss, for what other threads bring about. */
   static void await(String what, BooleanSupplier condition) {
-    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(30);
+    long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
     while (!condition.getAsBoolean()) {
       if (System.nanoTime() - deadline > 0) {
         throw new AssertionError("did not come: " + what);

@@ -99,6 +99,19 @@ class CudaEndToEndTest {
   }
 
   @Test
+  void shouldKeepFilesInHostMemoryThatTheLimitHasNoRoomFor() throws Exception {
+    String[] bounded = {"--transports", "shm,cuda", "--device-memory", "1m", "flights=" + FLIGHTS};
+    try (Served served = Served.java(device, bounded)) {
+      JsonNode read = read(device, served);
+      assertEquals(200_000, read.get("rows").asLong());
+      assertTrue(read.get("copied").asLong() > 1_000_000, read.toString());
+      String said = served.program().awaitErrors();
+      assertTrue(said.contains("device memory is at its limit: needs "), said);
+    }
+    assertEquals(List.of(), StandIn.violations(folder));
+  }
+
+  @Test
   void shouldPassAddressesOverThatOnlyTheirOwnProcessKnows() throws Exception {
     try (Program server = Program.listening(device, DeviceServer.class)) {
       JsonNode said = server.json();

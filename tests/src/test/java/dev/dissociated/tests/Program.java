@@ -214,6 +214,17 @@ final class Program implements AutoCloseable {
     return line;
   }
 
+  /** What is left of standard output, until the program has ended. */
+  String rest() throws InterruptedException {
+    StringBuilder all = new StringBuilder();
+    String line = lines.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);
+    while (line != null && !line.equals(END)) {
+      all.append(line).append('\n');
+      line = lines.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);
+    }
+    return all.toString();
+  }
+
   /** The next line of standard output as JSON. */
   JsonNode json() throws Exception {
     return JSON.readTree(line());

@@ -25,6 +25,9 @@ public interface DeviceRecordBatch extends AutoCloseable {
   /** Length and null count of every field, depth first. */
   List<ArrowFieldNode> nodes();
 
+  /** Data buffers of each view field, in the order of the fields. */
+  List<Long> variadicCounts();
+
   /** Number of buffers, those without bytes included. */
   int buffers();
 

@@ -205,8 +205,8 @@ public final class BodyCheck {
       throw refused(field, "no count of variadic buffers");
     }
     long count = counts.get(variadic++);
-    if (count > buffers.size() - buffer) {
-      throw refused(field, "too few variadic buffers, needed=" + count);
+    if (count < 0 || count > buffers.size() - buffer) {
+      throw refused(field, "variadic buffers out of range, needed=" + count);
     }
     for (int i = 0; deep && i < own.getLength(); i++) {
       // Nulls may have any view.

@@ -8,6 +8,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.function.Supplier;
 import org.apache.arrow.flatbuf.RecordBatch;
 import org.apache.arrow.memory.BufferAllocator;
@@ -232,6 +233,37 @@ public final class BorrowedStream implements TableSource {
         };
     // Between two batches, too, the memory is needed.
     return new ResidentReader(schema, prepared, allocator, true, holds.get());
+  }
+
+  /**
+   * A record batch as its metadata says it, and where its buffers lie: nothing in them is looked
+   * at, since the processor may not be able to. It has a hold on the memory until it is closed.
+   *
+   * @param index from 0 to {@link #batches} - 1
+   * @throws DissociatedException UNSUPPORTED for streams with dictionaries, and compressed ones:
+   *     reading them means looking into them
+   */
+  public ReferencedBatch reference(int index) {
+    if (compressed || batches != messages.size()) {
+      throw new DissociatedException(
+          DissociatedException.Code.UNSUPPORTED,
+          "dictionaries and compressed bodies are not read where they lie");
+    }
+    Place place = messages.get(index);
+    RecordBatch batch = IpcMessage.parse(place.flatbuffer(), index).recordBatch();
+    long[] addresses = new long[place.offsets().length];
+    for (int i = 0; i < addresses.length; i++) {
+      addresses[i] = place.lengths()[i] == 0 ? 0 : place.address() + place.offsets()[i];
+    }
+    return new ReferencedBatch(
+        (int) batch.length(),
+        BatchAssembler.nodes(batch),
+        BatchAssembler.variadicCounts(batch, addresses.length),
+        addresses,
+        place.lengths().clone(),
+        Optional.empty(),
+        Optional.empty(),
+        holds.get());
   }
 
   @Override

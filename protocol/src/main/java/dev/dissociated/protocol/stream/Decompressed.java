@@ -21,6 +21,12 @@ final class Decompressed {
   /** No codec of the format reaches this; what claims more would only exhaust memory. */
   private static final int MOST_EXPANSION_BITS = 16;
 
+  /** Claims up to that many times what was sent are given their memory at once. */
+  private static final int LIKELY_EXPANSION = 64;
+
+  /** And so are claims up to this. */
+  private static final long SMALL = 1 << 20;
+
   private Decompressed() {}
 
   /** The same batch without compression; takes ownership of {@code batch}. */
@@ -68,15 +74,17 @@ final class Decompressed {
     }
     boolean done = false;
     try {
-      if (type == CodecType.LZ4_FRAME) {
-        ArrowBuf plain = Lz4Frame.decompress(buffer, PREFIX_LENGTH, length, allocator);
+      ArrowBuf plain;
+      long likely = Math.max(SMALL, LIKELY_EXPANSION * compressed);
+      if (type == CodecType.LZ4_FRAME || length > likely) {
+        plain = CompressedFrame.decompress(type, buffer, PREFIX_LENGTH, length, likely, allocator);
         buffer.close();
-        done = true;
-        return plain;
+      } else {
+        plain = codec.decompress(allocator, buffer); // gives up a reference
       }
-      ArrowBuf plain = codec.decompress(allocator, buffer); // gives up a reference
       done = true;
-      return plain;
+      // Allocators round up; what lies behind the bytes is not the sender's to show.
+      return plain.slice(0, length).writerIndex(length);
     } catch (OutOfMemoryException | OutOfMemoryError e) {
       throw refused(Code.RESOURCE_EXHAUSTED, length, e);
     } catch (RuntimeException | IOException e) {

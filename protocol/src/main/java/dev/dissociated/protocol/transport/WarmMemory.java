@@ -2,6 +2,7 @@ package dev.dissociated.protocol.transport;
 
 import java.util.ArrayDeque;
 import java.util.Iterator;
+import java.util.TreeMap;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.ForeignAllocation;
@@ -12,16 +13,20 @@ import org.apache.arrow.memory.util.MemoryUtil;
  * Native memory for large bodies on their way, used again and again: the first write to fresh
  * memory costs several times what the copy into it does, page by page.
  *
- * <p>One per process, for all streams. What nobody uses stays up to a bound, 160 MiB unless the
- * property {@code dissociated.warm-bytes} says otherwise, in bytes; the least recently used goes
- * first. Thread-safe.
+ * <p>One per process, for all streams. What nobody uses stays up to a bound; the least recently
+ * used goes first. The bound is 160 MiB, or more while there are larger blocks in use: two of the
+ * largest, but no more than 256 MiB, nor than what keeps all together within 256 MiB beyond one
+ * block, which is the application's. The property {@code dissociated.warm-bytes} sets a bound that
+ * does not change, in bytes. Thread-safe.
  */
 public final class WarmMemory {
   /** Shorter bodies are the allocator's, which has places for them that are warm as well. */
   public static final long LEAST = 256 << 10;
 
   private static final WarmMemory OF_PROCESS =
-      new WarmMemory(Long.getLong("dissociated.warm-bytes", 160L << 20));
+      new WarmMemory(
+          Long.getLong("dissociated.warm-bytes", 160L << 20),
+          Long.getLong("dissociated.warm-bytes", 256L << 20));
 
   private static final long STEP = 64 << 10;
   private static final int TOLERATED_PART = 8;
@@ -41,13 +46,23 @@ public final class WarmMemory {
   }
 
   private final long keep;
+  private final long keepAtMost;
   private volatile FreshMemory whenFresh = (address, length) -> {};
   private final ArrayDeque<Block> idle = new ArrayDeque<>();
   private long idleBytes;
+
+  /** How many blocks of each capacity are in use. */
+  private final TreeMap<Long, Integer> lent = new TreeMap<>();
+
   private long lentBytes;
 
-  WarmMemory(long keep) {
+  /**
+   * @param keep bytes that may be idle, whatever is in use
+   * @param keepAtMost bytes that may be idle while large blocks are in use
+   */
+  WarmMemory(long keep, long keepAtMost) {
     this.keep = keep;
+    this.keepAtMost = keepAtMost;
   }
 
   /** The one of this process. */
@@ -72,7 +87,7 @@ public final class WarmMemory {
         if (block.capacity >= length && block.capacity - length <= length / TOLERATED_PART + STEP) {
           all.remove();
           idleBytes -= block.capacity;
-          lentBytes += block.capacity;
+          lend(block);
           return block;
         }
       }
@@ -81,9 +96,24 @@ public final class WarmMemory {
     Block fresh = new Block(MemoryUtil.allocateMemory(capacity), capacity);
     whenFresh.prepare(fresh.address, capacity);
     synchronized (this) {
-      lentBytes += capacity;
+      lend(fresh);
     }
     return fresh;
+  }
+
+  private void lend(Block block) {
+    lentBytes += block.capacity;
+    lent.merge(block.capacity, 1, Integer::sum);
+  }
+
+  /** How much may be idle now. */
+  private long mayKeep() {
+    if (lent.isEmpty() || keepAtMost == keep) {
+      return keep;
+    }
+    long largest = lent.lastKey();
+    long room = keepAtMost + largest - lentBytes;
+    return Math.max(keep, Math.min(room, Math.min(keepAtMost, 2 * largest)));
   }
 
   /** Takes back, once, what was taken and what nobody uses any longer. */
@@ -91,9 +121,11 @@ public final class WarmMemory {
     ArrayDeque<Block> leaving = new ArrayDeque<>();
     synchronized (this) {
       lentBytes -= block.capacity;
+      lent.computeIfPresent(block.capacity, (capacity, count) -> count == 1 ? null : count - 1);
+      long most = mayKeep();
       idle.addFirst(block);
       idleBytes += block.capacity;
-      while (idleBytes > keep) {
+      while (idleBytes > most) {
         Block oldest = idle.removeLast();
         idleBytes -= oldest.capacity;
         leaving.add(oldest);

@@ -194,6 +194,9 @@ class HostileServerTest {
       DissociatedException told = stream.read(short1, Validation.NONE);
       assertEquals(Code.UNAVAILABLE, told.code());
       assertTrue(told.getMessage().contains("incomplete"), told.getMessage());
+      if (i == events.size() - 1) {
+        continue; // a reader that has had the end may not be there any more for another one
+      }
       List<Event> twice = new ArrayList<>(events);
       twice.add(i, events.get(i));
       assertEquals(Code.PROTOCOL_VIOLATION, stream.read(twice, Validation.NONE).code());

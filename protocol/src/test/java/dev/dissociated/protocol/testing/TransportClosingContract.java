@@ -18,6 +18,7 @@ import dev.dissociated.protocol.transport.Listener;
 import dev.dissociated.protocol.transport.MessageHandler;
 import java.nio.ByteBuffer;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
@@ -205,6 +206,24 @@ interface TransportClosingContract extends TransportFixture {
         assertThrows(DissociatedException.class, () -> client.sendTagged(1, buffer("x")));
     assertEquals(Code.CANCELLED, refused.code());
     assertEquals(Code.CANCELLED, pollUntilClosed(client, new RecordingHandler()).code());
+  }
+
+  @Test
+  default void shouldRefuseBothEndsThatSendAtOnceAfterTheEnd() throws Exception {
+    Connection client = connect();
+    Accepted server = accepted();
+    client.fail(new DissociatedException(Code.DATA_CORRUPT, "bad batch"));
+    server.handler().awaitClosed();
+    Future<?> other = harness().threads().submit(() -> assertRefused(server.connection()));
+    Future<?> own = harness().threads().submit(() -> assertRefused(client));
+    other.get(60, TimeUnit.SECONDS);
+    own.get(60, TimeUnit.SECONDS);
+  }
+
+  private static void assertRefused(Connection connection) {
+    for (int i = 0; i < 10_000; i++) {
+      assertThrows(DissociatedException.class, () -> connection.sendTagged(1, buffer("x")));
+    }
   }
 
   @Test

@@ -3,6 +3,7 @@ package dev.dissociated.protocol.transport;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.dissociated.protocol.transport.WarmMemory.Block;
 import org.apache.arrow.memory.ArrowBuf;
@@ -14,7 +15,7 @@ import org.junit.jupiter.api.Test;
 class WarmMemoryTest {
   private static final long MEBIBYTE = 1L << 20;
 
-  private final WarmMemory memory = new WarmMemory(4 * MEBIBYTE);
+  private final WarmMemory memory = new WarmMemory(4 * MEBIBYTE, 4 * MEBIBYTE);
 
   @Test
   void shouldHandOutAgainWhatWasGivenBack() {
@@ -59,6 +60,59 @@ class WarmMemoryTest {
     Block beyond = memory.take(5 * MEBIBYTE);
     memory.give(beyond);
     assertEquals(0, memory.idleBytes());
+  }
+
+  private static Block[] taken(WarmMemory memory, int count, long mebibytes) {
+    Block[] blocks = new Block[count];
+    for (int i = 0; i < count; i++) {
+      blocks[i] = memory.take(mebibytes * MEBIBYTE);
+    }
+    return blocks;
+  }
+
+  @Test
+  void shouldKeepTwoOfTheLargestWhileOneOfThemIsInUse() {
+    WarmMemory adaptive = new WarmMemory(4 * MEBIBYTE, 8 * MEBIBYTE);
+    Block[] blocks = taken(adaptive, 3, 3);
+    adaptive.give(blocks[0]);
+    adaptive.give(blocks[1]);
+    assertEquals(6 * MEBIBYTE, adaptive.idleBytes());
+    assertEquals(blocks[1], adaptive.take(3 * MEBIBYTE));
+    assertEquals(blocks[0], adaptive.take(3 * MEBIBYTE));
+    adaptive.give(blocks[0]);
+    adaptive.give(blocks[1]);
+    adaptive.give(blocks[2]);
+    assertEquals(3 * MEBIBYTE, adaptive.idleBytes(), "nothing is in use any more");
+    adaptive.give(adaptive.take(5 * MEBIBYTE));
+    assertEquals(0, adaptive.idleBytes());
+  }
+
+  @Test
+  void shouldKeepNoMoreThanItMayHoweverLargeTheBlocks() {
+    WarmMemory adaptive = new WarmMemory(4 * MEBIBYTE, 8 * MEBIBYTE);
+    Block[] blocks = taken(adaptive, 3, 7);
+    adaptive.give(blocks[0]);
+    assertEquals(0, adaptive.idleBytes(), "two in use are as much as all may be");
+    adaptive.give(blocks[1]);
+    assertEquals(7 * MEBIBYTE, adaptive.idleBytes());
+    adaptive.give(blocks[2]);
+    assertEquals(0, adaptive.idleBytes());
+  }
+
+  /** Beyond one block, which is the application's, all together stay within the greater bound. */
+  @Test
+  void shouldCountWhatIsInUseAgainstWhatItMayKeep() {
+    WarmMemory adaptive = new WarmMemory(4 * MEBIBYTE, 8 * MEBIBYTE);
+    Block[] blocks = taken(adaptive, 5, 3);
+    for (int i = 0; i < 4; i++) {
+      adaptive.give(blocks[i]);
+      long all = adaptive.lentBytes() + adaptive.idleBytes();
+      assertTrue(
+          adaptive.idleBytes() <= 4 * MEBIBYTE || all <= 11 * MEBIBYTE,
+          "idle=" + adaptive.idleBytes() + " all=" + all);
+    }
+    assertEquals(6 * MEBIBYTE, adaptive.idleBytes());
+    adaptive.give(blocks[4]);
   }
 
   @Test

@@ -83,7 +83,7 @@ public class StoreProducer extends NoOpFlightProducer {
   /** Names that can be read as streams, in the order in which they are listed. */
   protected List<String> names() {
     return store.get().map(Store::list).orElse(List.of()).stream()
-        .filter(object -> object.type() != ObjectType.PICKLE)
+        .filter(object -> object.type() != ObjectType.PICKLE && !object.isOnDevice())
         .map(ObjectInfo::name)
         .toList();
   }

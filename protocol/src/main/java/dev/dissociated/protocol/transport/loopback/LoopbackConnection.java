@@ -136,20 +136,25 @@ final class LoopbackConnection implements Connection {
 
   /** Called by the sender: waits while this end does not read. */
   private void accept(Frame frame) {
+    boolean over;
     synchronized (this) {
       long deadline = System.nanoTime() + STALL_NANOS;
       while (ended == null && !deaf && inboxBytes > INBOX_BYTES) {
         waitUntil(deadline);
       }
-      if (ended != null) {
-        throw other.sendFailure();
-      }
-      if (deaf) {
+      over = ended != null;
+      if (!over && deaf) {
         throw new DissociatedException(Code.CANCELLED, "the peer wants no more messages");
       }
-      inbox.add(frame);
-      inboxBytes += frame.bytes.length + 1;
-      notifyAll();
+      if (!over) {
+        inbox.add(frame);
+        inboxBytes += frame.bytes.length + 1;
+        notifyAll();
+      }
+    }
+    if (over) {
+      // Not under this end's lock: both ends may be sending.
+      throw other.sendFailure();
     }
     if (server) {
       listener.post(() -> dispatch(handler));

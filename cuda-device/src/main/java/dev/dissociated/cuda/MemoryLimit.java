@@ -6,11 +6,11 @@ import dev.dissociated.protocol.DissociatedException.Code;
 /**
  * What this process has allocated on devices for others to read, and how much it may. Thread-safe.
  */
-final class DeviceMemory {
+final class MemoryLimit {
   private static long limit = Long.MAX_VALUE;
   private static long allocated;
 
-  private DeviceMemory() {}
+  private MemoryLimit() {}
 
   static synchronized void limit(long bytes) {
     if (bytes < 0) {
