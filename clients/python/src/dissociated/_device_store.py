@@ -14,7 +14,7 @@ from ._arrays import NUMPY, TORCH, TensorType, numpy_type
 from ._cuda import CudaDevice
 from ._device_batch import DeviceArray, DeviceBatch, upload
 from ._device_memory import Hold, own_memory, start_keeper
-from ._store_channel import Lease
+from ._store_leases import Lease
 from ._store_table import tensor_of
 from .errors import Code, DissociatedError
 from .wire import IpcMessage, MessageParser

@@ -10,7 +10,7 @@ import mmap
 import os
 from typing import Any
 
-from ._mapping import MAP_FIXED, PAGE, map_file, unmap
+from ._mapping import MAP_FIXED, PAGE, make_huge_pages, map_file, place_for, unmap
 from ._segments import (
     F_ADD_SEALS,
     F_SEAL_FUTURE_WRITE,
@@ -58,12 +58,15 @@ class OwnSegment:
         if not self._mapped:
             return
         try:
+            os.ftruncate(descriptor, self._mapped)
+            protection = mmap.PROT_READ | mmap.PROT_WRITE
+            place = place_for(self._mapped)
+            self._address = map_file(place, self._mapped, protection, mmap.MAP_SHARED, descriptor)
+            make_huge_pages(descriptor, self._address, self._mapped)
             # Memory is there from the start: touching a page that cannot be had ends the process.
             os.posix_fallocate(descriptor, 0, self._mapped)
-            protection = mmap.PROT_READ | mmap.PROT_WRITE
-            self._address = map_file(0, self._mapped, protection, mmap.MAP_SHARED, descriptor)
         except OSError as e:
-            os.close(descriptor)
+            self.close()
             raise DissociatedError(
                 Code.RESOURCE_EXHAUSTED, f"no shared memory: {e.strerror}, size={mapped_size}"
             ) from e

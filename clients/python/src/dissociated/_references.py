@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional
 import pyarrow as pa
 
 from ._mapping import private_view_at
-from ._store_channel import Lease, lease_at
+from ._store_leases import Lease, lease_at
 from .store import Store, connect
 
 UNNAMED_SECONDS = 60.0  # what dies between its put and its claim is not left behind for longer

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import Counter
 
-from ._mapping import MAP_NORESERVE, map_file, unmap
+from ._mapping import MAP_NORESERVE, map_file, place_for, unmap
 from .errors import violation
 
 F_ADD_SEALS = 1033
@@ -59,7 +59,7 @@ class Segment:
         # shared one as long as nothing is written to it; and of a private one there can be views
         # that are written to.
         flags = mmap.MAP_PRIVATE | MAP_NORESERVE
-        self.address = map_file(0, size, mmap.PROT_READ, flags, descriptor)
+        self.address = map_file(place_for(size), size, mmap.PROT_READ, flags, descriptor)
         _count(1, size)
 
     def __del__(self) -> None:

@@ -1,109 +1,29 @@
-"""A client's connection to a store: frames, answers, leases and segments."""
+"""A client's connection to a store: requests, answers, and the leases that these give."""
 
 from __future__ import annotations
 
-import array
 import contextlib
 import os
-import select
-import socket
 import struct
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
-from ._segments import Segment, SegmentTable, close_all
+from ._segments import Segment
 from ._store_arenas import Arenas
+from ._store_leases import Lease
+from ._store_socket import SLICE, StoreSocket
 from .errors import Code, DissociatedError, violation
-from .wire.frame import (
-    FRAME_HEADER,
-    HEADER_LENGTH,
-    MAX_SEGMENT_ID,
-    MAX_SHORT_PAYLOAD,
-    Hello,
-    Kind,
-    check_header,
-    frame,
-    parse_error,
-    parse_segment,
-    segment_frame,
-)
-from .wire.store import (
-    STORE_TAG,
-    STORE_VERSIONS,
-    Op,
-    StoreMessage,
-    parse_store_message,
-    store_message,
-)
+from .wire.frame import MAX_SEGMENT_ID, segment_frame
+from .wire.store import STORE_VERSIONS, Op, StoreMessage, store_frame
 
-_ANCILLARY = socket.CMSG_SPACE(2 * array.array("i").itemsize)
-_SLICE = 0.5  # seconds after which others may have a turn at reading
-_RECEIVE = 256 << 10
 _COMPANY = 0.002  # seconds that ends of leases wait for a request to go with
 _WINDOW = 128  # requests under way where many are sent at once
 _MOST_EVENTS = 1 << 17
-_WORTH_FINDING = 4 << 10  # bytes of a buffer from which on its lease can be found by address
-
-
-class Lease:
-    """One lease on an object; ends when the last buffer over it goes."""
-
-    __slots__ = ("__weakref__", "_channel", "_number", "_segments", "device", "numbers", "places")
-
-    def __init__(
-        self,
-        channel: StoreChannel,
-        number: int,
-        numbers: list[int],
-        segments: list[Segment],
-        places: list[tuple[int, int]],
-        device: dict[int, tuple[int, int, int]],
-    ) -> None:
-        self._channel = channel
-        self._number = number
-        self.numbers = numbers
-        self._segments = segments  # stay mapped
-        self.places = places
-        self.device = device
-        """Of the buffers that lie on a device, by their number: arena, offset and length."""
-
-    @property
-    def channel(self) -> StoreChannel:
-        """The connection that it was had by."""
-        return self._channel
-
-    @property
-    def path(self) -> str:
-        """The socket of the store that it is on."""
-        return self._channel.path
-
-    def claim(self, timeout: float) -> tuple[int, int]:
-        """A token by which another process can have this object, once."""
-        milliseconds = max(1, round(timeout * 1000))
-        claimed = self._channel.call(Op.CLAIM, a=self._number, b=milliseconds)
-        return claimed.a, claimed.b
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it is a lease of this process's, and lasts."""
-        return self._channel.is_usable
-
-    def covers(self, address: int, length: int) -> bool:
-        """Whether memory is of this lease, so that it does not change while that lasts."""
-        return any(
-            start <= address and address + length <= start + size for start, size in self.places
-        )
-
-    def __del__(self) -> None:
-        try:
-            self._segments = []
-            self._channel.release(self._number, self.numbers)
-        except (AttributeError, TypeError):
-            pass  # at the interpreter's exit, what release() needs may be gone already
+_Answer = Union[StoreMessage, Lease, DissociatedError]
 
 
 class StoreChannel:
@@ -115,12 +35,13 @@ class StoreChannel:
     def __init__(self, path: str) -> None:
         self.path = path
         self._process = os.getpid()
-        self._lock = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
         self._sending = threading.Lock()
         # Leases end wherever the last reference goes, also where a lock is held.
         self._released: deque[tuple[int, list[int]]] = deque()
-        self._answers: dict[int, Optional[StoreMessage]] = {}
-        self._segments = SegmentTable()
+        self._answers: dict[int, Optional[_Answer]] = {}
         self.arenas = Arenas()
         self._in_use: dict[int, int] = {}
         self.events: deque[StoreMessage] = deque()
@@ -130,23 +51,13 @@ class StoreChannel:
         self._reading = False
         self._closing = False
         self._failure: Optional[DissociatedError] = None
-        self._hello: Optional[Hello] = None
-        self._buffer = bytearray()
-        self._descriptors: list[int] = []
         # Released to wake the keeper; a lock can be, wherever a lease ends, without waiting.
         self._wake = threading.Lock()
         self._wake.acquire()
         self._is_woken = False
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket = StoreSocket(path)
         try:
-            self._socket.connect(path)
-        except OSError as e:
-            self._socket.close()
-            raise DissociatedError(
-                Code.UNAVAILABLE, f"cannot connect: {e.strerror}, socket={path}"
-            ) from e
-        try:
-            self._greet()
+            self.number = self._open().b
         except BaseException:
             self._end()
             raise
@@ -158,15 +69,6 @@ class StoreChannel:
         )
         keeper.start()
         _channels.add(self)
-
-    def _greet(self) -> None:
-        deadline = time.monotonic() + 5
-        while self._hello is None:
-            if not self._receive(max(0, deadline - time.monotonic())):
-                raise DissociatedError(
-                    Code.TIMED_OUT, f"cannot connect: the server says nothing, socket={self.path}"
-                )
-        self.number = self._open().b
 
     def _open(self) -> StoreMessage:
         best, *others = STORE_VERSIONS
@@ -186,21 +88,46 @@ class StoreChannel:
         """
         request = self._enter(1)
         try:
-            message = store_message(op, request=request, **fields)
+            message = store_frame(op, request, **fields)
             with self._sending:
                 for number, segment in segments or ():
                     size = os.fstat(segment.descriptor).st_size
                     self._send(segment_frame(number, size), segment.descriptor)
-                self._send(self._releases() + frame(Kind.TAGGED, message, STORE_TAG))
+                self._send(self._releases() + message if self._released else message)
             answer = self._await(request)
         except BaseException:
             self._abandon(request)
             raise
-        with self._lock:
-            del self._answers[request]
-        if answer.op is Op.FAILED:
-            raise answer.failure()
+        if type(answer) is not StoreMessage:
+            raise self._unexpected(answer)
         return answer
+
+    def lease(self, op: Op, name: bytes = b"", a: int = 0, b: int = 0) -> Lease:
+        """Asks for an object, and waits for the lease on it."""
+        request = self._enter(1)
+        try:
+            message = store_frame(op, request, name, a, b)
+            with self._sending:
+                self._send(self._releases() + message if self._released else message)
+            answer = self._await(request)
+        except BaseException:
+            self._abandon(request)
+            raise
+        if type(answer) is not Lease:
+            raise self._unexpected(answer)
+        return answer
+
+    def claim(self, lease: int, timeout: float) -> tuple[int, int]:
+        """A token by which another process can have the object that a lease is on."""
+        claimed = self.call(Op.CLAIM, a=lease, b=max(1, round(timeout * 1000)))
+        return claimed.a, claimed.b
+
+    @staticmethod
+    def _unexpected(answer: _Answer) -> DissociatedError:
+        if isinstance(answer, DissociatedError):
+            return answer
+        op = Op.OBJECT if isinstance(answer, Lease) else answer.op
+        return violation(f"store message refused: another answer was due, op={op}")
 
     def call_all(self, op: Op, requests: Sequence[dict[str, Any]]) -> None:
         """Sends requests without waiting for the answer to each; raises the first failure."""
@@ -210,19 +137,14 @@ class StoreChannel:
             first = self._enter(len(batch))
             left = range(first, first + len(batch))
             try:
-                frames = [
-                    frame(Kind.TAGGED, store_message(op, request=first + i, **fields), STORE_TAG)
-                    for i, fields in enumerate(batch)
-                ]
+                frames = [store_frame(op, first + i, **fields) for i, fields in enumerate(batch)]
                 with self._sending:
                     self._send(self._releases() + b"".join(frames))
                 while left:
                     answer = self._await(left[0])
-                    with self._lock:
-                        del self._answers[left[0]]
                     left = left[1:]
-                    if answer.op is Op.FAILED and failure is None:
-                        failure = answer.failure()
+                    if isinstance(answer, DissociatedError) and failure is None:
+                        failure = answer
             except BaseException:
                 for request in left:
                     self._abandon(request)
@@ -243,15 +165,13 @@ class StoreChannel:
     def _abandon(self, request: int) -> None:
         with self._lock:
             late = self._answers.pop(request, None)
-        if late is not None:
-            self._give_back(late)
+        self._give_back(late)
 
-    def _give_back(self, answer: StoreMessage) -> None:
-        """Nobody waits for what an answer brings."""
-        if answer.op is Op.OBJECT:
-            self.lease(answer)  # and ends it at once
-        elif answer.op is Op.ALLOCATED and self.arenas.drop(answer.a):
-            self.say(Op.DROPPED, a=answer.a)
+    def _give_back(self, answer: Optional[_Answer]) -> None:
+        """Nobody waits for what an answer brings; a lease ends by itself."""
+        if isinstance(answer, StoreMessage) and answer.op is Op.ALLOCATED:
+            if self.arenas.drop(answer.a):
+                self.say(Op.DROPPED, a=answer.a)
 
     def next_segments(self, count: int) -> list[int]:
         """Ids that no segment of this client's has that waits for its put."""
@@ -277,28 +197,32 @@ class StoreChannel:
 
     def _send(self, data: bytes, descriptor: int = -1) -> None:
         try:
-            sent = 0
-            if descriptor >= 0:
-                sent = socket.send_fds(self._socket, [data], [descriptor])
-            self._socket.sendall(memoryview(data)[sent:])
-        except OSError as e:
-            gone = DissociatedError(
-                Code.UNAVAILABLE, f"the store is gone: {e.strerror}, socket={self.path}"
-            )
-            self._failure = self._failure or gone
-            raise gone from e
+            self._socket.send(data, descriptor)
+        except DissociatedError as e:
+            self._failure = self._failure or e
+            raise
 
-    def _await(self, request: int) -> StoreMessage:
+    def _await(self, request: int) -> _Answer:
         while True:
             with self._lock:
-                while self._answers[request] is None and self._failure is None and self._reading:
-                    self._lock.wait(_SLICE)
                 answer = self._answers[request]
+                while answer is None and self._failure is None and self._reading:
+                    self._wait()
+                    answer = self._answers[request]
                 if answer is not None:
+                    del self._answers[request]
                     return answer
                 self._require_open()
                 self._reading = True
-            self._read(_SLICE)
+            self._read(SLICE)
+
+    def _wait(self) -> None:
+        """Under the lock, until somebody else has read something."""
+        self._waiting += 1
+        try:
+            self._changed.wait(SLICE)
+        finally:
+            self._waiting -= 1
 
     def next_event(self, seconds: Optional[float]) -> Optional[StoreMessage]:
         """Waits for an event; None when the time is over. Without a time, for ever."""
@@ -306,11 +230,11 @@ class StoreChannel:
         while True:
             with self._lock:
                 while not self.events and self._failure is None and self._reading:
-                    self._lock.wait(_SLICE)
+                    self._wait()
                 if self.events:
                     return self.events.popleft()
                 self._require_open()
-                left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
+                left = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
                 if left < 0:
                     return None
                 self._reading = True
@@ -320,7 +244,7 @@ class StoreChannel:
         """Reads for everybody; the caller has set ``_reading``."""
         failure = None
         try:
-            self._receive(seconds)
+            self._socket.receive(seconds, self._message)
         except DissociatedError as e:
             # Not the same object, whose traceback would keep leases of whoever called.
             failure = DissociatedError(e.code, e.message)
@@ -329,7 +253,8 @@ class StoreChannel:
                 self._reading = False
                 if failure is not None and self._failure is None:
                     self._failure = failure
-                self._lock.notify_all()
+                if self._waiting:
+                    self._changed.notify_all()
             if self._closing and not self._leases:
                 self.arenas.leave(self)
                 self.drop()
@@ -337,7 +262,7 @@ class StoreChannel:
     def look_in(self) -> bool:
         """Takes what has come while nobody waits; whether it is worth coming again."""
         with self._lock:
-            if self._failure is not None or self._socket.fileno() < 0:
+            if self._failure is not None or not self._socket.is_open:
                 return False
             if self._reading:
                 return True
@@ -346,103 +271,30 @@ class StoreChannel:
         self._settle()
         return True
 
-    # ---- receiving
-
-    def _receive(self, seconds: float) -> bool:
-        poller = select.poll()
-        try:
-            poller.register(self._socket, select.POLLIN)
-            if not poller.poll(int(seconds * 1000)):
-                return False
-            flags = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
-            data, ancillary, flags, _ = self._socket.recvmsg(_RECEIVE, _ANCILLARY, flags)
-        except BlockingIOError:
-            return False
-        except (OSError, ValueError) as e:
-            raise DissociatedError(
-                Code.UNAVAILABLE, f"the store is gone: {e}, socket={self.path}"
-            ) from e
-        for level, kind, content in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                received = array.array("i")
-                received.frombytes(content[: len(content) - len(content) % received.itemsize])
-                self._descriptors.extend(received)
-        if flags & socket.MSG_CTRUNC or len(self._descriptors) > 1:
-            close_all(self._descriptors)
-            raise violation("frame refused: more descriptors than segments")
-        if not data:
-            raise DissociatedError(
-                Code.UNAVAILABLE, f"the store is gone: it has closed, socket={self.path}"
-            )
-        self._buffer += data
-        self._dispatch()
-        return True
-
-    def _dispatch(self) -> None:
-        start, buffer = 0, self._buffer
-        while len(buffer) - start >= HEADER_LENGTH:
-            length, tag, number = FRAME_HEADER.unpack_from(buffer, start)
-            kind = check_header(length, tag, number)
-            if length > MAX_SHORT_PAYLOAD:
-                raise violation(f"frame refused: too long, length={length}")
-            end = start + HEADER_LENGTH + length
-            if end > len(buffer):
-                break
-            payload = bytes(buffer[start + HEADER_LENGTH : end])
-            start = end
-            self._take(kind, tag, payload)
-        del buffer[:start]
-
-    def _take(self, kind: Kind, tag: int, payload: bytes) -> None:
-        if kind is Kind.ERROR:
-            raise parse_error(payload)
-        if self._hello is None:
-            if kind is not Kind.HELLO:
-                raise violation(f"frame refused: the first must be HELLO, kind={kind.name}")
-            self._hello = Hello.parse(payload)
-        elif kind is Kind.SEGMENT:
-            segment, size = parse_segment(payload)
-            if not self._descriptors:
-                raise violation(f"segment refused: no descriptor came, segment={segment}")
-            self._segments.add(segment, self._descriptors.pop(), size)
-        elif kind is Kind.TAGGED and tag == STORE_TAG:
-            self._message(parse_store_message(payload))
-        elif kind is not Kind.HEARTBEAT:
-            raise violation(f"frame refused: not a store's to send, kind={kind.name}")
+    # ---- what the daemon says, on whichever thread reads
 
     def _message(self, message: StoreMessage) -> None:
-        if message.op is Op.HIDE:
-            with self._lock:
-                if message.a in self._in_use:
-                    raise violation(f"segment not hidden: it is in use, segment={message.a}")
-                self._segments.forget(message.a)
-            self.say(Op.HIDDEN, a=message.a)
+        answer: _Answer = message
+        if message.op is Op.OBJECT:
+            answer = self._leased(message)
+        elif message.op is Op.FAILED:
+            answer = message.failure()
+        elif message.op is Op.HIDE:
+            self._hide(message.a)
             return
-        if message.op >= Op.ALLOCATED and self._arena(message):
+        elif message.op is Op.EVENT:
+            self._event(message)
             return
-        if message.op is Op.EVENT:
-            with self._lock:
-                if len(self.events) == _MOST_EVENTS:
-                    raise DissociatedError(
-                        Code.RESOURCE_EXHAUSTED, f"too many events wait to be read: {_MOST_EVENTS}"
-                    )
-                self.events.append(message)
-                self._lock.notify_all()
+        elif message.op >= Op.ALLOCATED and self._arena(message):
             return
-        abandoned = False
         with self._lock:
-            if message.op is Op.OBJECT:
-                for segment, _, length in message.buffers():
-                    if length:
-                        self._in_use[segment] = self._in_use.get(segment, 0) + 1
-                self._leases += 1
-            if message.request in self._answers:
-                self._answers[message.request] = message
-                self._lock.notify_all()
-            else:
-                abandoned = True
-        if abandoned:
-            self._give_back(message)
+            awaited = message.request in self._answers
+            if awaited:
+                self._answers[message.request] = answer
+                if self._waiting:
+                    self._changed.notify_all()
+        if not awaited:
+            self._give_back(answer)
 
     def _arena(self, message: StoreMessage) -> bool:
         """Device memory comes or goes; whether that is all the message is for."""
@@ -456,36 +308,61 @@ class StoreChannel:
             self.say(Op.DROPPED, a=message.a)
         return True
 
+    def _hide(self, segment: int) -> None:
+        with self._lock:
+            if segment in self._in_use:
+                raise violation(f"segment not hidden: it is in use, segment={segment}")
+            self._socket.segments.forget(segment)
+        self.say(Op.HIDDEN, a=segment)
+
     def say(self, op: Op, **fields: Any) -> None:
         """Sends what needs no answer."""
         with self._sending:
-            self._send(frame(Kind.TAGGED, store_message(op, **fields), STORE_TAG))
+            self._send(store_frame(op, **fields))
+
+    def _event(self, message: StoreMessage) -> None:
+        with self._lock:
+            if len(self.events) == _MOST_EVENTS:
+                raise DissociatedError(
+                    Code.RESOURCE_EXHAUSTED, f"too many events wait to be read: {_MOST_EVENTS}"
+                )
+            self.events.append(message)
+            self._changed.notify_all()
 
     # ---- leases
 
-    def lease(self, answer: StoreMessage) -> Lease:
-        """The lease that an OBJECT is; its places are address and length of each buffer."""
-        numbers, places, segments, device = [], [], [], {}
+    def _leased(self, message: StoreMessage) -> _Answer:
+        """The lease that an OBJECT is, or why it cannot be used."""
+        buffers = message.buffers()
+        numbers = [segment for segment, _, length in buffers if length]
         with self._lock:
-            for index, (number, offset, length) in enumerate(answer.buffers()):
+            in_use = self._in_use
+            for number in numbers:
+                in_use[number] = in_use.get(number, 0) + 1
+            self._leases += 1
+        lease = Lease(self, message.a, message.type, numbers)
+        places: list[tuple[int, int]] = []
+        segments: list[Segment] = []
+        device: dict[int, tuple[int, int, int]] = {}
+        try:
+            for number, offset, length in buffers:
                 if not length:
                     places.append((0, 0))
                     continue
-                numbers.append(number)
                 if number < 0:
-                    device[index] = (-number, offset, length)
+                    device[len(places)] = (-number, offset, length)
                     places.append((0, 0))
                     continue
-                segment = self._segments.get(number)
+                segment = self._socket.segments.get(number)
                 if offset + length > segment.size:
                     raise violation(
                         f"buffer refused: outside its segment, offset={offset} length={length}"
                     )
                 segments.append(segment)
                 places.append((segment.address + offset, length))
-        lease = Lease(self, answer.a, numbers, segments, places, device)
-        if any(length >= _WORTH_FINDING for _, length in places):
-            _large[id(lease)] = lease
+        except DissociatedError as e:
+            return e
+        lease.place(places, segments, device)
         return lease
 
     def release(self, number: int, segments: list[int]) -> None:
@@ -505,7 +382,7 @@ class StoreChannel:
         """The keeper has given ends of leases time to find company; whether it is to go on."""
         self._is_woken = False
         self._settle()
-        return self._socket.fileno() >= 0
+        return self._socket.is_open
 
     def _releases(self) -> bytes:
         """The message that ends what was released, if anything was."""
@@ -516,8 +393,7 @@ class StoreChannel:
         if not ended:
             return b""
         payload = struct.pack(f"<{len(ended)}Q", *ended)
-        message = store_message(Op.RELEASE, b=len(ended), payload=payload)
-        return frame(Kind.TAGGED, message, STORE_TAG)
+        return store_frame(Op.RELEASE, b=len(ended), payload=payload)
 
     def _settle(self) -> None:
         """Ends what was released."""
@@ -553,8 +429,7 @@ class StoreChannel:
 
     def _end(self) -> None:
         self.arenas.leave(self)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes who reads
+        self._socket.shut()
         if not self._reading:
             self.drop()
 
@@ -563,14 +438,11 @@ class StoreChannel:
         self._socket.close()
         with contextlib.suppress(RuntimeError):  # woken already
             self._wake.release()
-        close_all(self._descriptors)
-        self._descriptors = []
-        self._segments.clear()
 
 
 def _look_in(reference: weakref.ref[StoreChannel], wake: threading.Lock) -> None:
     """A thread per connection that keeps it going while nobody waits for an answer."""
-    look = time.monotonic() + _SLICE
+    look = time.monotonic() + SLICE
     while True:
         is_woken = wake.acquire(timeout=max(0.0, look - time.monotonic()))
         if is_woken:
@@ -581,28 +453,10 @@ def _look_in(reference: weakref.ref[StoreChannel], wake: threading.Lock) -> None
         if is_woken and not channel.tell():
             return
         if time.monotonic() >= look:
-            look = time.monotonic() + _SLICE
+            look = time.monotonic() + SLICE
             if not channel.look_in():
                 return
         del channel
-
-
-# By id: unlike a set, it can be read while another thread adds to it.
-_large: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
-
-
-def lease_at(address: int, length: int) -> Optional[tuple[Lease, int, int]]:
-    """The lease of this process's under which memory lies, in which of its buffers, and where."""
-    if length < _WORTH_FINDING:
-        return None
-    for reference in _large.valuerefs():
-        lease = reference()
-        if lease is None:
-            continue
-        for index, (start, size) in enumerate(lease.places):
-            if start <= address and address + length <= start + size and lease.is_usable:
-                return lease, index, address - start
-    return None
 
 
 _channels: weakref.WeakSet[StoreChannel] = weakref.WeakSet()

@@ -11,8 +11,8 @@ import pyarrow as pa
 from ._arrays import TORCH, to_numpy, to_torch
 from ._pickling import load_parts
 from ._store_table import read_batches, read_table, read_tensor
-from .errors import Code, DissociatedError, violation
-from .wire.store import ObjectType, Op, StoreMessage
+from .errors import Code, DissociatedError
+from .wire.store import ObjectType
 
 _FRAME = b"dissociated.frame"
 _POLARS = b"polars"
@@ -83,24 +83,6 @@ def _code_of(error: Exception) -> Code:
 def _unreadable(error: Exception, name: str) -> str:
     why = " ".join(str(error).split())
     return f"object cannot be unpickled: {type(error).__name__}: {why}, name={name}"
-
-
-def opened(
-    channel: Any, answer: StoreMessage, what: str
-) -> tuple[ObjectType, list[pa.Buffer], Any]:
-    """What an answer that must be an OBJECT is."""
-    if answer.op is not Op.OBJECT:
-        raise violation(f"store message refused: another answer was due, op={answer.op}")
-    lease = channel.lease(answer)
-    if answer.type not in ObjectType.__members__.values():
-        raise DissociatedError(
-            Code.UNSUPPORTED, f"object of a type not known, {what} type={answer.type}"
-        )
-    buffers = [
-        pa.foreign_buffer(address, length, base=lease) if length else pa.py_buffer(b"")
-        for address, length in lease.places
-    ]
-    return ObjectType(answer.type), buffers, lease
 
 
 def _frame(table: pa.Table) -> Any:

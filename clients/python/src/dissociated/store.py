@@ -28,10 +28,11 @@ from ._daemon import Daemon
 from ._devices import put_on_device, require_on_host
 from ._own_memory import OwnSegment, create_file, write_all
 from ._pickling import dump_parts
-from ._store_channel import Lease, StoreChannel
+from ._store_channel import StoreChannel
 from ._store_events import Event, Events
+from ._store_leases import Lease
 from ._store_table import split_stream, tensor_metadata
-from ._store_values import as_reader, opened, read_object
+from ._store_values import as_reader, read_object
 from .errors import Code, DissociatedError
 from .wire.frame import OFFSET_BITS
 from .wire.store import (
@@ -39,6 +40,7 @@ from .wire.store import (
     INLINE,
     MAX_BUFFERS,
     MAX_MESSAGE,
+    OBJECT_TYPES,
     PIN,
     REPLACE,
     SET_TTL,
@@ -433,15 +435,12 @@ class Store:
     ) -> tuple[ObjectType, list[pa.Buffer], Lease]:
         """An object's type and buffers, and the lease that they are under."""
         wait = FOR_EVER if timeout is None else max(0, round(timeout * 1000))
-        channel = self._channel
-        answer = channel.call(Op.GET, name=check_name(name), a=wait)
-        return opened(channel, answer, f"name={name}")
+        lease = self._channel.lease(Op.GET, check_name(name), wait)
+        return _opened(lease)
 
     def take(self, high: int, low: int) -> tuple[list[pa.Buffer], Lease]:
         """The buffers of the object that another process claimed, see :meth:`Lease.claim`."""
-        channel = self._channel
-        answer = channel.call(Op.TAKE, a=high, b=low)
-        return opened(channel, answer, "claimed")[1:]
+        return _opened(self._channel.lease(Op.TAKE, a=high, b=low))[1:]
 
     # ---- the rest
 
@@ -509,6 +508,20 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _opened(lease: Lease) -> tuple[ObjectType, list[pa.Buffer], Lease]:
+    """What a lease is on."""
+    kind = OBJECT_TYPES.get(lease.kind)
+    if kind is None:
+        raise DissociatedError(
+            Code.UNSUPPORTED, f"object of a type not known, type={lease.kind} store={lease.path}"
+        )
+    buffers = [
+        pa.foreign_buffer(address, length, lease) if length else pa.py_buffer(b"")
+        for address, length in lease.places
+    ]
+    return kind, buffers, lease
 
 
 def _shared(segment: int, offset: int, length: int) -> bytes:

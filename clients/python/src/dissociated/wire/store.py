@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+import re
 import struct
 from typing import NamedTuple, Optional
 
 from ..errors import Code, DissociatedError, violation
-from .frame import OFFSET_BITS
+from .frame import OFFSET_BITS, Kind
 from .store_device import parse_devices, parse_row, require_arena
 
 STORE_TAG = 3 << 32
@@ -19,6 +20,7 @@ MAX_BUFFERS = 16_384
 MAX_NAME = 1024
 
 _HEADER = struct.Struct("<BBHIQQQ")
+_FRAMED = struct.Struct("<QQQBBHIQQQ")  # with the header of the frame before it
 _BUFFER = struct.Struct("<IIQQ")
 _ROW = struct.Struct("<BBHIQQQQ")
 _USAGE = struct.Struct("<13Q")
@@ -27,6 +29,8 @@ _CLIENT = struct.Struct("<QIIQQQQ")
 INLINE, SHARED, COPIED, DEVICE = 0, 1, 2, 3
 REPLACE, PIN, UNPIN, SET_TTL, GONE = 1, 2, 4, 8, 16
 _PINNED, _SPILLED, _ON_DEVICE = 1, 2, 4
+_TAGGED = int(Kind.TAGGED)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Op(enum.IntEnum):
@@ -61,6 +65,9 @@ class Op(enum.IntEnum):
     DROP = 75
 
 
+_DAEMON_OPS = {int(op): op for op in Op if op >= Op.DONE}
+
+
 class ObjectType(enum.IntEnum):
     """What the buffers of an object mean."""
 
@@ -68,6 +75,9 @@ class ObjectType(enum.IntEnum):
     TABLE = 2
     TENSOR = 3
     PICKLE = 4
+
+
+OBJECT_TYPES = {int(kind): kind for kind in ObjectType}
 
 
 class ObjectInfo(NamedTuple):
@@ -174,7 +184,7 @@ def check_name(name: str) -> bytes:
         raise _refused_name("it is not Unicode text") from e
     if not encoded or len(encoded) > MAX_NAME:
         raise _refused_name(f"its length, bytes={len(encoded)}")
-    if name[0] in "$/" or name[-1] == "/" or any(ord(c) < 32 or ord(c) == 127 for c in name):
+    if name[0] in "$/" or name[-1] == "/" or _CONTROL.search(name):
         raise _refused_name(f"name={name!r}")
     return encoded
 
@@ -197,6 +207,23 @@ def store_message(
     return _HEADER.pack(op, kind, flags, len(name), request, a, b) + name + payload
 
 
+def store_frame(
+    op: Op,
+    request: int = 0,
+    name: bytes = b"",
+    a: int = 0,
+    b: int = 0,
+    payload: bytes = b"",
+    kind: int = 0,
+    flags: int = 0,
+) -> bytes:
+    """A message in its frame."""
+    length = len(name)
+    whole = _HEADER.size + length + len(payload)
+    header = _FRAMED.pack(whole, STORE_TAG, _TAGGED, op, kind, flags, length, request, a, b)
+    return header + name + payload
+
+
 def buffer_entry(kind: int, address: int, length: int) -> bytes:
     """One buffer of a PUT."""
     return _BUFFER.pack(kind, 0, address, length)
@@ -207,11 +234,11 @@ def parse_store_message(data: bytes) -> StoreMessage:
     if len(data) < _HEADER.size:
         raise violation(f"store message refused: it is cut, length={len(data)}")
     op, kind, flags, length, request, a, b = _HEADER.unpack_from(data)
-    name = data[_HEADER.size : _HEADER.size + length]
-    if len(name) != length or op not in Op.__members__.values() or op < Op.DONE:
+    known = _DAEMON_OPS.get(op)
+    begin = _HEADER.size + length
+    if begin > len(data) or known is None:
         raise violation(f"store message refused: op={op} name length={length}")
-    if op in (Op.ARENA, Op.DROP) and (request or length):
+    if known in (Op.ARENA, Op.DROP) and (request or length):
         raise violation(f"store message refused: nobody asked for it, op={op} request={request}")
-    return StoreMessage(
-        Op(op), kind, flags, name.decode(), request, a, b, data[_HEADER.size + length :]
-    )
+    name = data[_HEADER.size : begin].decode() if length else ""
+    return StoreMessage(known, kind, flags, name, request, a, b, data[begin:])

@@ -18,6 +18,10 @@ final class ObjectArena implements AutoCloseable {
   private static final long ALIGNMENT = 64;
   private static final long FIRST_STEP = 64 << 10;
   private static final long LARGEST_STEP = 16 << 20;
+
+  /** What is taken in such pieces can be of huge pages; the rest goes back when it is sealed. */
+  private static final long HUGE_PAGE = 2 << 20;
+
   private static final ArrowBuf EMPTY = new ArrowBuf(ReferenceManager.NO_OP, null, 0, 0);
 
   /** A block; its release gives the bytes back to the arena. */
@@ -128,8 +132,12 @@ final class ObjectArena implements AutoCloseable {
     }
     if (bytes > segment.size()) {
       long step = Math.min(LARGEST_STEP, Math.max(FIRST_STEP, segment.size()));
+      long wanted = Math.max(bytes, segment.size() + step);
+      if (wanted > HUGE_PAGE) {
+        wanted = (wanted + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+      }
       try {
-        segment.commit(Math.min(segment.capacity(), Math.max(bytes, segment.size() + step)));
+        segment.commit(Math.min(segment.capacity(), wanted));
       } catch (DissociatedException e) {
         throw new OutOfMemoryException(e.getMessage());
       }

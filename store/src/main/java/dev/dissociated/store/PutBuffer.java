@@ -128,6 +128,10 @@ final class PutBuffer implements AutoCloseable {
     ByteBuffer rest = bytes.duplicate();
     if (length + rest.remaining() > INLINE_LIMIT && rest.remaining() >= LEAST_PIECE) {
       toSegment();
+      flush();
+      length += rest.remaining();
+      segment.append(rest);
+      return;
     }
     while (rest.hasRemaining()) {
       int step = Math.min(rest.remaining(), INLINE_LIMIT);

@@ -75,6 +75,7 @@ final class StoreChannel {
   /** Takes the connection over. */
   StoreChannel(GuestClientEnd connection) {
     this.connection = connection;
+    connection.awaitAnswers();
     housekeeping =
         HOUSEKEEPING.scheduleWithFixedDelay(
             this::lookIn, SLICE_NANOS, SLICE_NANOS, TimeUnit.NANOSECONDS);

@@ -85,6 +85,28 @@ final class CopiedPutTest {
     }
   }
 
+  /** Inline, and in memory of the client's own, with small pages and with huge ones. */
+  @Test
+  void shouldPutArraysOfTheHeapOfAnySize() {
+    try (StoreFixture fixture = new StoreFixture();
+        StoreClient client = fixture.client()) {
+      int[] sizes = {64 << 10, (64 << 10) + 1, MIB + 3, 4 * MIB, 4 * MIB + 1, 11 * MIB + 5};
+      for (int size : sizes) {
+        byte[] bytes = random(size);
+        client.put("heap", bytes);
+        ByteBuffer part = ByteBuffer.wrap(bytes, 1, size - 2).asReadOnlyBuffer();
+        client.put("part", part, PutOptions.DEFAULT);
+        try (StoreObject object = client.get("heap");
+            StoreObject cut = client.get("part")) {
+          assertArrayEquals(bytes, object.toByteArray());
+          assertArrayEquals(Arrays.copyOfRange(bytes, 1, size - 1), cut.toByteArray());
+        }
+        client.delete("heap");
+        client.delete("part");
+      }
+    }
+  }
+
   @Test
   void shouldNotKeepWhatItCopiesFrom() {
     try (StoreFixture fixture = new StoreFixture();

@@ -35,7 +35,7 @@ final class ClientConnection extends ShmConnection implements GuestClientEnd {
   private boolean disposed;
   private boolean closedTold;
   private long lastHeard = System.nanoTime();
-  private final Spin spin = new Spin();
+  private Spin spin = new Spin();
   private long ringAfter = Long.MAX_VALUE;
   private volatile boolean deaf;
 
@@ -99,6 +99,11 @@ final class ClientConnection extends ShmConnection implements GuestClientEnd {
   @Override
   public void forget(int id) {
     control.memory().remove(id);
+  }
+
+  @Override
+  public void awaitAnswers() {
+    spin = Spin.forAnswers();
   }
 
   // ---- reading

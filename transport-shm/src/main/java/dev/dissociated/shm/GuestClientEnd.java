@@ -16,4 +16,10 @@ public interface GuestClientEnd extends ClientEnd {
    * mapped changes nothing.
    */
   void forget(int id);
+
+  /**
+   * From now on, {@link #pollAwake} stays awake for as long as an answer takes that the server has
+   * at hand. For whoever waits only after having asked.
+   */
+  void awaitAnswers();
 }

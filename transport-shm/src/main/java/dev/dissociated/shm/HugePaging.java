@@ -41,6 +41,18 @@ final class HugePaging {
   private static final int MADV_COLLAPSE = 25;
   private static final int ENOMEM = 12;
 
+  /**
+   * What making huge pages may take in all, and for each: as much of small ones takes 1 to 3 ms.
+   */
+  private static final long PATIENCE_NANOS = 100_000_000;
+
+  private static final long PATIENCE_NANOS_EACH = 3_000_000;
+
+  /** Each call waits for every processor once. */
+  private static final long JOINED_AT_ONCE = 64L << 20;
+
+  private static volatile int unjoinable; // the error by which that is known
+
   private final Mode mode;
   private final Consumer<String> problems;
   private final AtomicBoolean told = new AtomicBoolean();
@@ -123,21 +135,58 @@ final class HugePaging {
 
   /** Maps so that huge pages, where the file has them, can be mapped as such. */
   static long map(int fd, long size, int protection) {
-    if (size < SIZE) {
-      return Linux.map(fd, size, protection);
-    }
+    return size < SIZE ? Linux.map(fd, size, protection) : map(fd, size, protection, 0);
+  }
+
+  /** The same for a part of the file that begins at a multiple of huge pages. */
+  static long map(int fd, long size, int protection, long start) {
     long hint = Libc.mmap(0, size + SIZE, 0, MAP_PRIVATE_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (hint == MAP_FAILED) {
-      return Linux.map(fd, size, protection);
+    long aligned = 0;
+    if (hint != MAP_FAILED) {
+      Linux.unmap(hint, size + SIZE);
+      // Only a hint: should another thread have taken the place, the kernel chooses one.
+      aligned = (hint + SIZE - 1) / SIZE * SIZE;
     }
-    Linux.unmap(hint, size + SIZE);
-    // Only a hint: should another thread have taken the place, the kernel chooses one.
-    long aligned = (hint + SIZE - 1) / SIZE * SIZE;
-    long address = Libc.mmap(aligned, size, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    long address = Libc.mmap(aligned, size, protection, MAP_SHARED | MAP_NORESERVE, fd, start);
     if (address == MAP_FAILED) {
       throw Linux.failure("memory not mapped, size=" + size, Native.getLastError());
     }
     return address;
+  }
+
+  /**
+   * Gives a part of a memory file pages, huge ones as far as it goes: a tenth of the time that
+   * small ones take, to make them as to take them away again. The kernel joins what is there, and
+   * one page is enough.
+   *
+   * @param address where the file is mapped, writable
+   * @param from where the part begins, and {@code to} where it ends, in whole pages
+   * @return up to where all pages are made; from there on, huge ones cannot be had, or not quickly
+   */
+  static long make(int fd, long address, long from, long to) {
+    long at = from;
+    long giveUp = System.nanoTime() + PATIENCE_NANOS;
+    while (unjoinable == 0 && (address + at) % SIZE == 0 && to - at >= SIZE) {
+      long step = Math.min(JOINED_AT_ONCE, (to - at) / SIZE * SIZE);
+      for (long page = at; page < at + step; page += SIZE) {
+        if (Libc.fallocate(fd, 0, page, Linux.PAGE) < 0) {
+          return at; // to be told by whoever makes small ones
+        }
+      }
+      if (Libc.madvise(address + at, step, MADV_COLLAPSE) < 0) {
+        if (Native.getLastError() == Linux.EINVAL) {
+          unjoinable = Linux.EINVAL; // before Linux 6.1, and where the administrator denies them
+          break;
+        }
+        Linux.populate(address + at, step); // for some there was no memory in one piece
+      }
+      at += step;
+      giveUp += PATIENCE_NANOS_EACH * (step / SIZE);
+      if (System.nanoTime() - giveUp > 0) {
+        break; // the kernel has to find memory in one piece first
+      }
+    }
+    return at;
   }
 
   /** Asks for huge pages from the start, which some hosts give ({@code shmem_enabled=advise}). */

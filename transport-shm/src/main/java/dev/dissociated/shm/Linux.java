@@ -245,10 +245,10 @@ final class Linux {
     }
   }
 
-  /** Bytes written to a file, at least one. */
-  static long write(int fd, long address, long length) {
+  /** Bytes written to a file from an offset on, at least one. */
+  static long write(int fd, long address, long length, long offset) {
     while (true) {
-      long written = Libc.write(fd, address, length);
+      long written = Libc.pwrite(fd, address, length, offset);
       if (written > 0) {
         return written;
       }

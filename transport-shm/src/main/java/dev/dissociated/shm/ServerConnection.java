@@ -141,6 +141,11 @@ final class ServerConnection extends ShmConnection implements GuestEnd {
     return finished;
   }
 
+  /** Whether somebody asks here who waits for each answer. */
+  boolean isGuest() {
+    return handler.guest() != null;
+  }
+
   private void read() {
     int fd = socket.enter();
     if (fd < 0) {
@@ -153,7 +158,8 @@ final class ServerConnection extends ShmConnection implements GuestEnd {
           failWith(peerGone());
           ending = true;
         }
-        if (received <= 0) {
+        // What is short was all there is; whatever comes meanwhile is told of again.
+        if (received < RECEIVE_CAPACITY / 2) {
           return;
         }
       }

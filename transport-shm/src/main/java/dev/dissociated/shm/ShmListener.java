@@ -55,6 +55,8 @@ final class ShmListener implements GuestListener {
   private final Map<Long, ServerConnection> connections = new HashMap<>();
   private long nextId;
   private boolean acceptPaused;
+  private final Spin spin = Spin.forAnswers();
+  private boolean answered; // in this turn, somebody whose next request may follow at once
 
   private volatile boolean closing;
   private volatile FirstMessage.Guests guests;
@@ -209,7 +211,8 @@ final class ShmListener implements GuestListener {
     long lastTick = System.nanoTime();
     try {
       while (!closing) {
-        int ready = epoll.await(tickMillis);
+        int ready = await();
+        answered = false;
         for (int i = 0; i < ready && !closing; i++) {
           dispatch(epoll.id(i), epoll.ready(i));
         }
@@ -230,6 +233,27 @@ final class ShmListener implements GuestListener {
     }
   }
 
+  /**
+   * Waits for the next turn. To wake a thread on another core takes longer than most requests, so
+   * it stays awake for a moment where the last turn makes it likely that another request follows.
+   */
+  private int await() {
+    long budget = answered ? spin.next() : 0;
+    if (budget > 0) {
+      long start = System.nanoTime();
+      do {
+        int ready = epoll.await(0);
+        if (ready > 0) {
+          spin.hit();
+          return ready;
+        }
+        Thread.onSpinWait();
+      } while (System.nanoTime() - start < budget);
+      spin.miss();
+    }
+    return epoll.await(tickMillis);
+  }
+
   private void dispatch(long id, int events) {
     if (id == SOCKET_ID) {
       for (int i = 0; i < ACCEPTS_PER_TURN && accept(); i++) {}
@@ -239,6 +263,7 @@ final class ShmListener implements GuestListener {
       ServerConnection connection = connections.get(id);
       if (connection != null) {
         connection.ready(events);
+        answered |= connection.isGuest();
         if (connection.finished()) {
           connections.remove(id);
         }

@@ -11,7 +11,12 @@ final class Spin {
   /** The system property with the longest time awake in microseconds; 0 never spins. */
   static final String LIMIT_PROPERTY = "dissociated.shm.spin-micros";
 
+  /** For messages that come when their sender has made them. */
   private static final long DEFAULT_MICROS = 20;
+
+  /** For answers and requests that follow one another: a sleeper at each end, and some work. */
+  static final long ANSWER_MICROS = 50;
+
   private static final int MOST_PATIENCE = 1024;
 
   private final long limitNanos;
@@ -20,7 +25,16 @@ final class Spin {
 
   /** As the property says; without it, awake only where whoever sends can run meanwhile. */
   Spin() {
-    this(Long.getLong(LIMIT_PROPERTY, isAlone() ? 0 : DEFAULT_MICROS));
+    this(told(DEFAULT_MICROS));
+  }
+
+  /** The same for one who waits for an answer, or for the next request behind one. */
+  static Spin forAnswers() {
+    return new Spin(told(ANSWER_MICROS));
+  }
+
+  private static long told(long micros) {
+    return Long.getLong(LIMIT_PROPERTY, isAlone() ? 0 : micros);
   }
 
   /**

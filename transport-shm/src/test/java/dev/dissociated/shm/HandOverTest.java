@@ -168,6 +168,7 @@ class HandOverTest {
       GuestEnd toReader = next(guests);
       try (GuestClientEnd producer = connect(listener);
           OwnSegment own = OwnSegment.appended()) {
+        next(guests); // before, descriptors are dropped
         MemoryOf text = new MemoryOf(3 * PAGE);
         own.append(text.address, 3 * PAGE);
         own.freeze(0);
@@ -263,5 +264,98 @@ class HandOverTest {
         buffer.bytes.put(i, (byte) i);
       }
     }
+  }
+
+  /** Whether its pages are huge is the kernel's matter; that there are as many as needed is not. */
+  @Test
+  void shouldHaveAllPagesOfAnySizeAndNoMoreOnceFrozen() {
+    long huge = HugePaging.SIZE;
+    for (long size : new long[] {PAGE, huge - PAGE, huge, huge + PAGE, 4 * huge - PAGE}) {
+      try (OwnSegment segment = OwnSegment.mapped(4 * huge)) {
+        for (long step = 16 * PAGE; step < size; step *= 3) {
+          segment.commit(step);
+        }
+        segment.commit(Math.min(4 * huge, (size + huge - 1) / huge * huge));
+        for (long at = 0; at < size; at += PAGE) {
+          MemoryUtil.putLong(segment.address() + at, at);
+        }
+        segment.freeze(size);
+        try (HandedSegment handed = segment.duplicate()) {
+          assertEquals(size, handed.charge(), "size=" + size);
+        }
+        for (long at = 0; at < size; at += PAGE) {
+          assertEquals(at, MemoryUtil.getLong(segment.address() + at));
+        }
+      }
+    }
+  }
+
+  @Test
+  void shouldLeaveToSmallPagesWhatHugeOnesDoNotFit() {
+    long huge = HugePaging.SIZE;
+    int file = Linux.createMemoryFile("test");
+    try {
+      Linux.truncate(file, 2 * huge);
+      long address = HugePaging.map(file, 2 * huge, Linux.PROT_READ | Linux.PROT_WRITE);
+      try {
+        assertEquals(PAGE, HugePaging.make(file, address, PAGE, 2 * huge), "not aligned");
+        assertEquals(0, HugePaging.make(file, address, 0, huge - PAGE), "too short");
+        int readOnly = Linux.reopen(file, Linux.O_RDONLY);
+        assertEquals(0, HugePaging.make(readOnly, address, 0, 2 * huge), "no memory to be had");
+        Linux.close(readOnly);
+        assertEquals(0, Linux.status(file).blocks());
+      } finally {
+        Linux.unmap(address, 2 * huge);
+      }
+    } finally {
+      Linux.close(file);
+    }
+  }
+
+  /** A number of its own at every eighth byte. */
+  private static ByteBuffer numbers(long from, int bytes, boolean direct) {
+    ByteBuffer buffer = direct ? ByteBuffer.allocateDirect(bytes) : ByteBuffer.allocate(bytes);
+    for (int at = 0; at < bytes; at += Long.BYTES) {
+      buffer.putLong(at, from + at);
+    }
+    return buffer;
+  }
+
+  @Test
+  void shouldKeepWhatIsAppendedInAnySteps() {
+    int huge = (int) HugePaging.SIZE;
+    for (int step : new int[] {40 * PAGE + 8, huge / 2, huge, 3 * huge + 8}) {
+      for (boolean smallFromTheMiddle : new boolean[] {false, true}) {
+        try (OwnSegment segment = OwnSegment.appended()) {
+          while (segment.size() < 9L * huge) {
+            boolean direct = segment.size() / step % 2 == 0;
+            ByteBuffer bytes = numbers(segment.size(), step, direct);
+            if (direct) {
+              segment.append(MemoryUtil.getByteBufferAddress(bytes), step);
+            } else {
+              segment.append(bytes);
+              assertFalse(bytes.hasRemaining());
+            }
+            if (smallFromTheMiddle && segment.size() > 5L * huge) {
+              segment.useSmallPages();
+            }
+          }
+          segment.freeze(0);
+          shouldHoldNumbers(segment);
+        }
+      }
+    }
+  }
+
+  private static void shouldHoldNumbers(OwnSegment segment) {
+    long pages = (segment.size() + PAGE - 1) / PAGE;
+    try (HandedSegment handed = segment.duplicate()) {
+      assertEquals(pages * PAGE, handed.charge());
+    }
+    long address = Linux.map(segment.descriptor(), segment.size(), Linux.PROT_READ);
+    for (long at = 0; at < segment.size(); at += Long.BYTES) {
+      assertEquals(at, Long.reverseBytes(MemoryUtil.getLong(address + at)));
+    }
+    Linux.unmap(address, segment.size());
   }
 }

@@ -37,6 +37,7 @@ class SpinTest {
     String before = System.setProperty(Spin.LIMIT_PROPERTY, "7");
     try {
       assertEquals(7_000, new Spin().next());
+      assertEquals(7_000, Spin.forAnswers().next());
     } finally {
       if (before == null) {
         System.clearProperty(Spin.LIMIT_PROPERTY);
