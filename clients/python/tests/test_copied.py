@@ -43,7 +43,10 @@ def test_parts_are_buffers_of_their_own() -> None:
 
 def test_a_body_is_one_buffer_behind_its_metadata() -> None:
     copied = Copied.of_body(b"metadata", [b"12345", bytes(3)])
-    assert [buffer.to_pybytes() for buffer in contents(copied)] == [b"metadata", b"12345" + bytes(3)]
+    assert [buffer.to_pybytes() for buffer in contents(copied)] == [
+        b"metadata",
+        b"12345" + bytes(3),
+    ]
 
 
 @pytest.mark.parametrize("rows", [1, 100_000])
