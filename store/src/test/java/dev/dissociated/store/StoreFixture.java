@@ -89,6 +89,29 @@ final class StoreFixture implements AutoCloseable {
     assertEquals(code, why.code(), why.getMessage());
   }
 
+  /**
+   * Waits until this process has no more open and mapped than it had. A segment in which nothing
+   * lies may stay for the next objects, or go where memory is needed: at the daemon it is open and
+   * mapped, at a client mapped.
+   *
+   * @param idle how many segments more than before stay for the next objects
+   */
+  static void awaitCounts(Counts before, long idle, String where) {
+    Counts[] now = {Counts.now()};
+    try {
+      await(
+          "",
+          () -> {
+            now[0] = Counts.now();
+            return now[0].descriptors() <= before.descriptors() + idle
+                && now[0].mappings() <= before.mappings() + 2 * idle;
+          });
+    } catch (AssertionError e) {
+      throw new AssertionError(
+          "left behind: before=" + before + " now=" + now[0] + " idle=" + idle + " " + where, e);
+    }
+  }
+
   /** Waits, without a limit that a slow machine could miss, for what other threads bring about. */
   static void await(String what, BooleanSupplier condition) {
     long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
