@@ -22,7 +22,7 @@ from dissociated import Code, DissociatedError, wire
 from dissociated._arrays import TensorType
 from dissociated._store_table import tensor_metadata
 from dissociated.wire.frame import OFFSET_BITS
-from dissociated.wire.store import DEVICE, SHARED, STORE_TAG, ObjectType, Op, store_message
+from dissociated.wire.store import DEVICE, SHARED, STORE_TAG, ObjectType, Op, store_frame
 
 GREETING = wire.frame(wire.Kind.HELLO, fakes.HELLO.encode())
 OPEN, GET = 1, 2  # the numbers of the client's requests
@@ -31,7 +31,7 @@ NUMBERS = struct.pack("<4q", 1, 2, 3, 4)
 
 
 def say(op: Op, **fields: Any) -> bytes:
-    return wire.frame(wire.Kind.TAGGED, store_message(op, **fields), STORE_TAG)
+    return store_frame(op, **fields)
 
 
 def hear(connection: socket.socket) -> tuple[int, int, int]:

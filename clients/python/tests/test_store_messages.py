@@ -19,6 +19,7 @@ from dissociated._store_table import (
     split_stream,
     tensor_metadata,
 )
+from dissociated.wire.frame import HEADER_LENGTH
 from dissociated.wire.store import (
     COPIED,
     DEVICE,
@@ -33,7 +34,7 @@ from dissociated.wire.store import (
     buffer_entry,
     check_name,
     parse_store_message,
-    store_message,
+    store_frame,
 )
 from dissociated.wire.store_device import device_bytes, parse_arena, require_arena
 
@@ -90,7 +91,7 @@ def test_writes_what_clients_say(vector: dict[str, Any]) -> None:
         fields.update(a=int(e["lease"]), b=int(e["timeout_ms"]))
     elif op is Op.TAKE:
         fields.update(a=int(e["high"]), b=int(e["low"]))
-    assert store_message(op, **fields).hex() == vector["hex"]
+    assert store_frame(op, **fields)[HEADER_LENGTH:].hex() == vector["hex"]
 
 
 @pytest.mark.parametrize("vector", named(lambda v: "expect" in v and op_of(v) >= Op.DONE))

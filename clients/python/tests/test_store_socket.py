@@ -20,8 +20,8 @@ from dissociated._own_memory import OwnSegment, create_file
 from dissociated._spin import Spin
 from dissociated._store_socket import SLICE, StoreSocket
 from dissociated.errors import Code
-from dissociated.wire.frame import Kind, frame
-from dissociated.wire.store import STORE_TAG, Op, StoreMessage, store_frame, store_message
+from dissociated.wire.frame import HEADER_LENGTH, Kind, frame
+from dissociated.wire.store import STORE_TAG, Op, StoreMessage, store_frame
 
 GREETING = frame(Kind.HELLO, HELLO.encode())
 
@@ -67,8 +67,8 @@ def test_takes_messages_however_they_are_cut(taken: list[StoreMessage]) -> None:
 
 def test_a_message_in_its_frame_is_the_message_in_a_frame() -> None:
     fields = {"name": b"x", "a": 1, "b": 2, "payload": b"xyz", "kind": 3, "flags": 3}
-    framed = frame(Kind.TAGGED, store_message(Op.PUT, 7, **fields), STORE_TAG)  # type: ignore
-    assert store_frame(Op.PUT, 7, **fields) == framed  # type: ignore
+    framed = store_frame(Op.PUT, 7, **fields)  # type: ignore
+    assert framed == frame(Kind.TAGGED, framed[HEADER_LENGTH:], STORE_TAG)
 
 
 @pytest.mark.parametrize(

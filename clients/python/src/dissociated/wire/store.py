@@ -193,20 +193,6 @@ def _refused_name(why: str) -> DissociatedError:
     return DissociatedError(Code.INVALID_ARGUMENT, f"name refused: {why}")
 
 
-def store_message(
-    op: Op,
-    request: int = 0,
-    name: bytes = b"",
-    a: int = 0,
-    b: int = 0,
-    payload: bytes = b"",
-    kind: int = 0,
-    flags: int = 0,
-) -> bytes:
-    """A message as bytes."""
-    return _HEADER.pack(op, kind, flags, len(name), request, a, b) + name + payload
-
-
 def store_frame(
     op: Op,
     request: int = 0,
