@@ -13,35 +13,14 @@ import dev.dissociated.protocol.transport.Connection;
 import dev.dissociated.protocol.transport.MemorySlices;
 import java.nio.ByteBuffer;
 import java.util.Map;
-import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.RootAllocator;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /** Messages over shared memory sockets, and how a connection ends. */
-class ShmConnectionTest {
+class ShmConnectionTest extends ShmPairTests {
   private static final Map<String, String> AT_ONCE = Map.of("linger-ms", "0");
-
-  private Leaks before;
-
-  @BeforeEach
-  void countBefore() {
-    before = Leaks.now();
-  }
-
-  @AfterEach
-  void shouldLeakNothing() {
-    before.assertRestored();
-  }
-
-  private static byte[] random(int length) {
-    byte[] bytes = new byte[length];
-    new Random(length).nextBytes(bytes);
-    return bytes;
-  }
 
   @Test
   void shouldCarryMessagesOfAllSizesInOrderBothWays() {

@@ -9,33 +9,12 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.transport.Connection;
 import java.nio.ByteBuffer;
 import java.util.Map;
-import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /** Senders whose peer does not read, and peers that are silent. */
-class ShmPressureTest {
-  private Leaks before;
-
-  @BeforeEach
-  void countBefore() {
-    before = Leaks.now();
-  }
-
-  @AfterEach
-  void shouldLeakNothing() {
-    before.assertRestored();
-  }
-
-  private static byte[] random(int length) {
-    byte[] bytes = new byte[length];
-    new Random(length).nextBytes(bytes);
-    return bytes;
-  }
-
+class ShmPressureTest extends ShmPairTests {
   @Test
   void shouldFailTheServersSendsButReadFreesWhenTheClientStopsReceiving() throws Exception {
     try (ShmPair pair = new ShmPair()) {

@@ -12,35 +12,14 @@ import dev.dissociated.protocol.DissociatedException.Code;
 import dev.dissociated.protocol.transport.Connection;
 import java.nio.ByteBuffer;
 import java.util.Map;
-import java.util.Random;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.memory.util.MemoryUtil;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /** Which memory of a server its clients can read, and which they cannot. */
-class ShmVisibilityTest {
+class ShmVisibilityTest extends ShmPairTests {
   private static final Map<String, String> AT_ONCE = Map.of("linger-ms", "0");
-
-  private Leaks before;
-
-  @BeforeEach
-  void countBefore() {
-    before = Leaks.now();
-  }
-
-  @AfterEach
-  void shouldLeakNothing() {
-    before.assertRestored();
-  }
-
-  private static byte[] random(int length) {
-    byte[] bytes = new byte[length];
-    new Random(length).nextBytes(bytes);
-    return bytes;
-  }
 
   @Test
   void shouldReadSharedMemoryInPlace() {
